@@ -79,26 +79,23 @@ class AggCriterion(LikelihoodCriterion):
             _, self.objective.never_rare = self.count_targets()
 
     def start_update(self, update_num: int) -> None:
+        """Warns, at the start, of a window that is long compared with the training."""
         if self.open_update is None:
             logger.info(f"agg: the window of token counts starts empty at update {update_num}")
-            self._warn()
+            cfg, window = self.cfg, self._window()
+            training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)  # updates; 0 is no limit
+            if not cfg.agg_window and training < 10 * window:
+                logger.warning(
+                    f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
+                    f"{training:,}; in our comparison (docs/method.md) a window in which a rare token appears once or "
+                    "twice led to a lower total perplexity; agg-fairseq groups tells how many updates that takes"
+                )
         super().start_update(update_num)
 
     def update_options(self) -> dict[str, Any]:
         """The window of this epoch; and whether the group of rare tokens is fixed in it."""
         last_epoch = self.cfg.agg_static_after_epoch  # in which the group changes; 0: it always does
         return {"window": self._window(), "fix_group": 0 < last_epoch < self.train_iterator.epoch}
-
-    def _warn(self) -> None:
-        """Warns of a window that is long compared with the training."""
-        cfg, window = self.cfg, self._window()
-        training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)  # updates; 0 is no limit
-        if not cfg.agg_window and training < 10 * window:
-            logger.warning(
-                f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
-                f"{training:,}; in our comparison (docs/method.md) a window in which a rare token appears once or "
-                "twice led to a lower total perplexity; agg-fairseq groups tells how many updates that takes"
-            )
 
     def _window(self) -> int:
         """K in updates: as given, or the updates of the present epoch."""

@@ -14,7 +14,6 @@ from fairseq.utils import import_user_module
 from torch.nn import functional
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.decoding import continuation
 from agg_fairseq.evaluation import BinarizedText, generate_texts, perplexity
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.conftest import ROOT, called, run_command
@@ -213,18 +212,6 @@ def test_the_state_is_carried_over_batches(lm_data):
     torch.testing.assert_close(model(whole, continues=True)[0], model(whole)[0])
 
 
-def test_validation_leaves_the_state_of_training_alone(lm_data):
-    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, base=AWD)
-    batches = list(iterator.next_epoch_itr())
-    trainer.train_step(batches[:1])
-    before = trainer.model.decoder.carried[True]
-    trainer.task.load_dataset("valid")
-    for batch in trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False, set_dataset_epoch=False):
-        trainer.valid_step(batch)
-    assert trainer.model.decoder.carried[True] is before
-    trainer.train_step(batches[1:2])
-
-
 @pytest.mark.slow
 def test_the_learning_rate_follows_the_length(lm_data):
     """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty of the model."""
@@ -267,17 +254,6 @@ def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm
         one.train_step([batches[4]])
     assert all(map(torch.equal, trainer.model.parameters(), resumed.model.parameters()))
     assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
-
-
-def test_incremental_decoding_is_that_of_the_whole_text(lm_data):
-    _, _, model, _ = build(lm_data, "--criterion", "mle", base=AWD)
-    model.eval()
-    prefixes = torch.randint(5, 40, (3, 6))
-    found = continuation(model, prefixes, 8)
-    tokens = prefixes
-    for _ in range(8):
-        tokens = torch.cat([tokens, model(tokens)[0][:, -1:].argmax(-1)], dim=1)
-    assert torch.equal(found, tokens[:, 6:])
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,6 @@
 """fairseq's families of models and its tasks: the same loss as with fairseq's criterion, or one line."""
 
-import copy
-import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,15 +8,12 @@ import torch
 from fairseq import tasks
 from fairseq.data import iterators
 from fairseq.trainer import Trainer
-from fairseq.utils import import_user_module
 from torch.nn import functional
 
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
-from tests.conftest import ROOT, run_command, zipf_text
+from tests.conftest import run_command, zipf_text
 from tests.small_trainings import FAMILIES, LM, SMALL_MT, batches, build, configuration, logged, trainer_for
-
-EXAMPLES = next(path for path in (ROOT / ".venv").glob("lib/*/site-packages/fairseq/examples"))
 
 
 def data_of(base, lm_data, mt_data):
@@ -90,44 +84,13 @@ TASKS = {
         "multilingual_translation", "--arch", "multilingual_transformer", *SMALL_MT, "--share-encoders",
         "--share-decoders", "--share-decoder-input-output-embed",
     ),
-    "multilingual_translation_latent_depth": multilingual(
-        "multilingual_translation_latent_depth", "--arch", "latent_multilingual_transformer", *SMALL_MT,
-        "--share-encoders", "--share-decoders", "--encoder-latent-layer", "--decoder-latent-layer",
-    ),
     "translation_multi_simple_epoch": multilingual(
         "translation_multi_simple_epoch", "--arch", "transformer", *SMALL_MT, "--virtual-epoch-size", "100",
     ),
-    "laser": ("--task", "laser", "--arch", "laser_lstm", "--max-tokens", "64", "--dropout", "0",
-              "--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--decoder-lang-embed-dim", "4"),
 }  # fmt: skip
-TRAINED = list(TASKS)[:4]
 
 
-@pytest.fixture(scope="module")
-def laser_data(tmp_path_factory):
-    """The configuration file of two language pairs, in the format that this task reads."""
-    folder, train = tmp_path_factory.mktemp("laser"), []
-    for number, pair in enumerate(("a-x", "b-y")):
-        path = folder / "corpus" / pair
-        path.mkdir(parents=True)
-        for seed, side in enumerate(("in", "out")):
-            (path / f"train.{side}").write_text("\n".join(zipf_text(40, words=30, seed=seed)) + "\n")
-        run_command(
-            "fairseq-preprocess", "-s", "in", "-t", "out", "--trainpref", path / "train", "--destdir", path,
-            "--dataset-impl", "cached", "--joined-dictionary",
-        )  # fmt: skip
-        train.append({"id": number, "src": f"{path}/train.in-out.in", "tgt": f"{path}/train.in-out.out"})
-    config = {"src_vocab": f"{path}/dict.in.txt", "tgt_vocab": f"{path}/dict.out.txt", "train": train}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder / "config.json"
-
-
-def trainer_of_task(task, request, *options):
-    """A trainer whose task and model may be of a folder of fairseq's examples."""
-    examples = {"laser": "laser/laser_src", "multilingual_translation_latent_depth": "latent_depth/latent_depth_src"}
-    if task in examples:
-        import_user_module(SimpleNamespace(user_dir=str(EXAMPLES / examples[task])))
-    data = request.getfixturevalue("laser_data" if task == "laser" else "mt_data")
+def trainer_of_task(data, task, *options):
     cfg = configuration(data, *options, base=TASKS[task])
     torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
@@ -136,17 +99,15 @@ def trainer_of_task(task, request, *options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "name"), zip(TRAINED, ["agg", "face", "agg", "unlikelihood"], strict=True))
-def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, request, mt_data):
+@pytest.mark.parametrize(("task", "name"), zip(TASKS, ["agg", "face", "agg"], strict=True))
+def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, mt_data):
     """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all. Then
     another criterion, which counts the targets of all pairs of an update."""
-    losses, start = {}, None
+    losses = {}
     files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
     options = files if task == "translation_multi_simple_epoch" else ()  # one dictionary for all target languages
     for objective in ("mle", "cross_entropy", name):
-        trainer = trainer_of_task(task, request, "--criterion", objective, *options)
-        start = start or copy.deepcopy(trainer.model.state_dict())  # latent depth leaves its logits uninitialized
-        trainer.model.load_state_dict(start)
+        trainer = trainer_of_task(mt_data, task, "--criterion", objective, *options)
         np.random.seed(1)
         sample = first_batch(trainer)
         torch.manual_seed(1)
@@ -160,17 +121,12 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, request, mt_da
 
 
 @pytest.mark.slow
-def test_what_tasks_cannot_give_is_refused(request, capsys):
-    """The counts of one training set; and logits, where a task forms its own loss."""
-    for task in TRAINED:
-        trainer = trainer_of_task(task, request, "--criterion", "freeze_rare")
+def test_what_tasks_cannot_give_is_refused(mt_data, capsys):
+    """The counts of one training set."""
+    for task in TASKS:
+        trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
         error = one_line(capsys, trainer.get_train_iterator, epoch=1)
         assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
-    trainer = trainer_of_task("laser", request, "--criterion", "agg")
-    error = one_line(capsys, trainer.train_step, [first_batch(trainer)])
-    assert "LSTMModel, whose decoder has another output layer" in error
-    trainer = trainer_of_task("laser", request, "--criterion", "cosreg")  # which needs W alone
-    assert math.isfinite(float(trainer.train_step([first_batch(trainer)])["loss"]))
 
 
 @pytest.mark.slow
