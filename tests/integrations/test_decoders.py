@@ -1,7 +1,6 @@
-"""Every decoder of transformers that can be made small is trained and measured as it should be, or refused."""
+"""Every decoder of transformers that can be made small is trained as it should be, or refused."""
 
 import random
-import shutil
 import warnings
 from collections import Counter
 
@@ -13,7 +12,6 @@ from tests.small_transformers import VOCABULARY
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 
-from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.errors import UserError
 from agg_fairseq.integrations.transformers import GatedLoss
 
@@ -72,29 +70,14 @@ def trained(model, loss, gradients):
     return "equal" if is_equal else "different"
 
 
-def saved(model, folder):
-    """One word: is the embedding in the files that of the model?"""
-    weight = model.get_output_embeddings().weight.detach()
-    tied = torch.equal(model.get_input_embeddings().weight, weight)
-    try:
-        model.save_pretrained(folder)
-    except Exception:  # transformers cannot save what it made
-        return "not saved"
-    try:
-        found = PretrainedModel(folder).output_embedding
-    except UserError:
-        return "refused"
-    return "equal" if torch.equal(found.saved, weight) and found.tied is tied else "different"
-
-
 @pytest.mark.slow
-def test_every_decoder(tmp_path):
+def test_every_decoder():
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     warnings.simplefilter("ignore")
-    training, files = {}, {}
+    training = {}
     for kind, names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
         name = names if isinstance(names, str) else names[0]
         try:
@@ -104,10 +87,6 @@ def test_every_decoder(tmp_path):
         except Exception:  # sizes that do not fit together, or a package that is missing
             continue
         training[name] = trained(model, loss, gradients)
-        if model.get_output_embeddings() is not None:
-            files[name] = saved(model, tmp_path / name)
-        shutil.rmtree(tmp_path / name, ignore_errors=True)
-    print(training, files, sep="\n")
-    for found, equal, refused in ((training, 100, 10), (files, 90, 0)):
-        counted = Counter(found.values())
-        assert counted["equal"] >= equal and counted["refused"] >= refused and not counted["different"]
+    print(training)
+    counted = Counter(training.values())
+    assert counted["equal"] >= 100 and counted["refused"] >= 10 and not counted["different"]
