@@ -6,6 +6,7 @@ Importing it would take most of the time. --user-dir and the commands import the
 import importlib
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -18,15 +19,16 @@ ENTRY_POINTS = {
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
-    [*(module for module, _ in ENTRY_POINTS.values() if module.startswith("fairseq_cli")), "torch._dynamo"]
-)  # Adam asks for the last
+    [*(module for module, _ in ENTRY_POINTS.values() if module.startswith("fairseq_cli")), "torch._dynamo",
+     "matplotlib.figure", "matplotlib.backends.backend_agg"]
+)  # fmt: skip
 
 
 def run_forked(command, *, cwd, env, timeout):
     """What `subprocess.run(command, capture_output=True, text=True)` returns; the command is one of `ENTRY_POINTS`."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = [os.path.join(folder, name) for name in ("stdout", "stderr")]
-        process = processes.Process(target=_run, args=(command, str(cwd), dict(env), outputs))
+        process = processes.Process(target=become, args=(command, str(cwd), dict(env), [os.devnull, *outputs]))
         process.start()
         process.join(timeout)
         if process.is_alive():
@@ -40,13 +42,24 @@ def run_forked(command, *, cwd, env, timeout):
         return subprocess.CompletedProcess(command, process.exitcode, *texts)
 
 
-def _run(command, cwd, env, outputs):
-    for descriptor, path in enumerate(outputs, start=1):
-        with open(path, "wb") as file:
-            os.dup2(file.fileno(), descriptor)
+def become(command, cwd, env, streams):
+    """Makes this process one that runs a command, or Python with a file or a module; streams are files for 0, 1, 2."""
+    for descriptor, path in enumerate(streams):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND if descriptor else os.O_RDONLY)
+        os.dup2(opened, descriptor)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    sys.argv = list(command)
-    module, function = ENTRY_POINTS[command[0]]
-    sys.exit(getattr(importlib.import_module(module), function)())
+    program, *sys.argv = command
+    name = os.path.basename(program)
+    if name in ENTRY_POINTS:
+        sys.argv.insert(0, program)
+        module, function = ENTRY_POINTS[name]
+        sys.exit(getattr(importlib.import_module(module), function)())
+    sys.executable = program
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,34 +1,35 @@
-"""Runs the scripts of tables as they are, in a copy of the repository whose commands are forked from a process that has
-imported fairseq: starting it anew would take most of the time."""
+"""Runs the scripts of tables as they are, in a copy of the repository whose commands are forked as in `forking.py`."""
 
 import json
 import os
-import runpy
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 from tests.commands import table
 from tests.conftest import ROOT
-from tests.forking import ENTRY_POINTS, processes
+from tests.forking import ENTRY_POINTS, become, processes
 
 CLIENT = """#!{python} -SE
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    server.sendall(json.dumps([sys.argv, os.getcwd(), dict(os.environ), os.getpid()]).encode() + b"\\n")
+    streams = [f"/proc/{{os.getpid()}}/fd/{{number}}" for number in range(3)]
+    server.sendall(json.dumps([sys.argv, os.getcwd(), dict(os.environ), streams]).encode() + b"\\n")
     sys.exit(int(server.makefile().readline()))
 """
 SMALL = (
-    "optimization.max_update=6", "checkpoint.save_interval_updates=3", "common.log_interval=1", "dataset.num_workers=0",
+    "optimization.max_update=4", "checkpoint.save_interval_updates=2", "common.log_interval=1", "dataset.num_workers=0",
     "model.decoder_embed_dim=16", "model.decoder_ffn_embed_dim=16",
 )  # fmt: skip
-LM = (*SMALL, "model.decoder_layers=1", "model.decoder_input_dim=16", "model.decoder_output_dim=16")
+LM = (
+    *SMALL, "dataset.max_tokens=256", "model.decoder_layers=1", "model.decoder_input_dim=16",
+    "model.decoder_output_dim=16",
+)  # fmt: skip
 MT = (
-    *SMALL, "checkpoint.save_interval_updates=1", "dataset.max_tokens=100", "model.encoder_layers=1",
-    "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16",
+    *SMALL, "optimization.max_update=6", "checkpoint.save_interval_updates=1", "dataset.max_tokens=100",
+    "model.encoder_layers=1", "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16",
 )  # fmt: skip
 
 FOLDERS = ("wikitext103", "wmt14_en_de", "wikitext2", "ours")
@@ -79,33 +80,10 @@ class Clone:
 
 def _answer(connection):
     with connection:
-        call = json.loads(connection.makefile().readline())
-        process = processes.Process(target=_run, args=call)
+        process = processes.Process(target=become, args=json.loads(connection.makefile().readline()))
         process.start()
         process.join()
         connection.sendall(f"{process.exitcode}\n".encode())
-
-
-def _run(argv, cwd, env, client):
-    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_APPEND), (2, os.O_WRONLY | os.O_APPEND)):
-        os.dup2(os.open(f"/proc/{client}/fd/{descriptor}", flags), descriptor)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)
-    os.environ.clear()
-    os.environ.update(env)
-    os.chdir(cwd)
-    program, *arguments = argv
-    sys.executable = str(Path(program).with_name("python"))
-    sys.argv = [os.path.basename(program), *arguments]
-    if sys.argv[0] in ENTRY_POINTS:
-        sys.argv[0] = program
-        module, function = ENTRY_POINTS[os.path.basename(program)]
-        sys.exit(getattr(__import__(module, fromlist=[function]), function)())
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
 
 
 def rows(text):
@@ -121,12 +99,3 @@ def head_of(source, target, names, lines):
         text = (source / name).read_text(encoding="utf-8").split("\n")[:count]
         (target / name).write_text("\n".join(text) + "\n", encoding="utf-8")
     return target
-
-
-def words_of_wikitext(clone, shared_data, folder):
-    """The beginning of WikiText-2, prepared in words."""
-    names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
-    text = head_of(shared_data / "wikitext-2", folder / "text", names, {"train": 800, "valid": 40, "test": 50})
-    options = ("--from", text, "--tokenizer", "words", "--output", folder / "words")
-    clone.run("wikitext2/prepare.sh", *options)
-    return folder / "words"

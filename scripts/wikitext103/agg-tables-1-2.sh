@@ -12,7 +12,7 @@
 block="--tokens-per-sample 512" context="--context-window 400" after=(100 500 1500 3500) until=(7000 18000 29000)
 case $SIZE in
   small) until=(1750 4500 7250) ;;
-  tiny) block="--tokens-per-sample 128" context="--context-window 100" after=(10 20 40 80) until=(105 270 435) ;;
+  tiny) block="--tokens-per-sample 128" context="--context-window 100" after=(5 10 20 40) until=(105 270 435) ;;
 esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2

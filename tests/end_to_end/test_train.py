@@ -11,7 +11,6 @@ import torch
 from agg_fairseq.evaluation.fairseq_logs import read_log
 from scripts import train
 from scripts.command import run
-from tests.reproducing import Clone
 
 CONFIG = """
 common: {cpu: true, seed: 3, log_format: json, log_interval: 1, log_file: "${checkpoint.save_dir}/train.log"}
@@ -28,13 +27,12 @@ hydra: {run: {dir: "${checkpoint.save_dir}/hydra"}, job: {chdir: false}}
 
 
 @pytest.mark.slow
-def test_a_training_is_interrupted_and_resumed(tmp_path, lm_data):
+def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
     """A finished one is left alone, and other settings are refused. Relative paths of where the user is; the tokens
     that are told are trained, in batches of ten sequences: no multiple of 8, to which fairseq would cut them."""
     folder = tmp_path / "the user’s folder"
     shutil.copytree(lm_data, folder / "data")
     (folder / "own.yaml").write_text(CONFIG)
-    clone = Clone(tmp_path / "clone")
 
     def trained(updates, *overrides, **options):
         given = ("own", "task.data=data", "checkpoint.save_dir=runs/one two", f"optimization.max_update={updates}")

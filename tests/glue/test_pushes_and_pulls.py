@@ -5,7 +5,7 @@ import torch
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.errors import UserError
-from scripts.ours.pushes_and_pulls import PushPull, push_and_pull, push_to_pull, ratios
+from scripts.ours.pushes_and_pulls import PushPull, push_and_pull, ratios
 
 
 def test_parts_are_the_gradient_and_of_the_pulls_only_targets_have_one():
@@ -38,19 +38,19 @@ def test_ratio_of_a_simulated_adam_is_that_of_the_formula():
         v = 0.98 * v + 0.02 * (push + pull) ** 2
         if update > 1000:
             balance.add((push, pull), torch.ones(1), v.rsqrt())
-    assert balance.ratio(range(300)) == pytest.approx(push_to_pull(40, 0.98), rel=0.03)
+    assert balance.ratio(range(300)) == pytest.approx(1 / (1 - 40 * 0.02 / 2), rel=0.03)
 
 
 def test_equal_second_moments_are_gradient_descent(lm_runs, lm_data):
     """And those of a training scale pushes more than pulls."""
     checkpoint = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
-    row = ratios({"mle": checkpoint}, lm_data, 3)["mle"]["groups"]
-    assert row["rare"]["updates_per_occurrence"] > row["frequent"]["updates_per_occurrence"] > 0
-    assert all(0 < row[group]["push_to_pull_measured"] < 100 for group in row)
+    of = ratios(checkpoint, lm_data)
+    groups = ("frequent", "medium", "rare")
+    assert of["rare"][0] > of["frequent"][0] > 0 and of["rare"][1] == pytest.approx(of["rare"][0] * (1 - 0.999) / 2)
+    assert all(0 < of[group][2] < 100 for group in groups)
     for state in checkpoint.state["last_optimizer_state"]["state"].values():
         state["exp_avg_sq"].fill_(1e12)  # against which no gradient counts
-    flat = ratios({"mle": checkpoint}, lm_data, 3)["mle"]["groups"]
-    assert [flat[group]["push_to_pull_measured"] for group in flat] == pytest.approx([1.0] * 3, rel=1e-3)
+    assert [ratios(checkpoint, lm_data)[group][2] for group in groups] == pytest.approx([1.0] * 3, rel=1e-3)
     checkpoint.state["cfg"]["criterion"]["_name"] = "agg"
-    with pytest.raises(UserError, match="--criterion agg; expected mle or cross_entropy"):
-        ratios({"mle": checkpoint}, lm_data, 3)
+    with pytest.raises(UserError, match="found a training with agg; expected mle or cross_entropy"):
+        ratios(checkpoint, lm_data)

@@ -1,0 +1,152 @@
+"""The scripts of tables and figures, with few updates: each ends in its tables and pictures. Rows that differ in
+options alone are left out; `test_reproduce.py` composes the configurations of all."""
+
+import json
+import shutil
+
+import pytest
+
+from agg_fairseq.checkpoints import Checkpoint
+from tests.reproducing import LM, MT, head_of, rows
+
+pytestmark = pytest.mark.slow
+AWD = ("optimization.max_update=4", "model.decoder_embed_dim=8", "model.decoder_hidden_size=8")
+FORTY = (*LM, "optimization.max_update=40", "checkpoint.save_interval_updates=5")
+FROZEN = (*MT, "criterion.freeze_below=0.01")  # in a corpus of 60 words
+PAPERS = {  # options, models, pictures, and a number of the paper in a line of the tables
+    "wikitext103/agg-tables-1-2": [(FORTY, "study-mle study-freeze-b early until-105", 2, ("PPL rare", "813.76"))],
+    "wikitext103/agg-table-3": [(LM, "mle agg", 2, ("Uniq total", "13143"))],
+    "wikitext103/agg-tables-4-8-9": [
+        (LM, "mle ul-agg no-g2 static alpha-0.01 alpha-0.05 agg-early", 2, ("PPL rare", "385.6"))
+    ],
+    "wikitext103/agps-table-4": [(LM, "words-cosreg words-agps", 0, ("words-agps", "18.44"))],
+    "wikitext103/f2-tables-1-2": [(LM, "f2-mle f2-face f2", 1, ("Table 4", "5.3"))],
+    "wikitext103/f2-tables-3-8": [
+        (LM, "f2-mle f2 f2-transfer f2-equal-frequency-2 f2-equal-token-4", 1, ("", "76.1"))
+    ],
+    "wikitext2/cosreg-table-1": [(AWD, "awd-cosreg awd-cosreg-finetune", 1, ("awd-mle", "69.1"))],
+    "wmt14_en_de/agg-table-7": [(MT, "base-adv base-agg", 0, ("base-mle", "27.30"))],
+    "wmt14_en_de/agps-tables-1-3": [
+        (FROZEN, "agps-base-freeze agps-until", 3, ("agps-base-mle", "27.3")),
+        ((*MT, "optimization.max_update=40"), "agps-early", 1, None),
+        ((*MT, "criterion.agps_rare_rank=20"), "agps-base-agps", 0, ("agps-base-agps", "28.61")),
+    ],
+    "wmt14_en_de/cosreg-table-2": [
+        (MT, "cosreg-base-mle cosreg-base-cosreg cosreg-de-en-mle", 3, ("cosreg-base-mle", "27.30"))
+    ],
+}  # fmt: skip
+OURS = {
+    "cures": "mle bias-fixed-agg agps coupled-adam f2 adversarial",
+    "objectives": "mle freeze-bc agg-static ul-agg",
+    "second-moments": "mle w-0.999 frequent-0.999 amsgrad balanced-pushes",
+    "large-vocabulary": "mle larger",
+    "f2": "mle f2",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Of all tables of papers, which share what they have in common."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def words(clone, shared_data, tmp_path_factory):
+    """The beginning of WikiText-2, prepared in words: enough for the ranks of AGPS."""
+    folder = tmp_path_factory.mktemp("prepared")
+    names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
+    text = head_of(shared_data / "wikitext-2", folder / "text", names, {"train": 300, "valid": 20, "test": 40})
+    clone.run("wikitext2/prepare.sh", "--from", text, "--tokenizer", "words", "--output", folder / "words")
+    return folder / "words"
+
+
+@pytest.fixture(scope="module")
+def pairs(mt_data, tmp_path_factory):
+    """What prepare.sh leaves of a corpus: binarized, and with the plain text of its test split."""
+    folder = tmp_path_factory.mktemp("prepared")
+    shutil.copytree(mt_data, folder / "data-bin")
+    (folder / "manifest.json").write_text(json.dumps({"corpus": "zipf", "bpe": {"kind": "words"}}))
+    (folder / "reference").mkdir()
+    for language in ("en", "de"):
+        shutil.copy(mt_data.parent / f"test.{language}", folder / "reference")
+    return folder
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_tables_and_figures_of_papers(clone, runs, words, pairs, name):
+    data = {"DATA": pairs, "WORDS": "t3"} if name.startswith("wmt") else {"DATA": words}
+    for options, models, pictures, number in PAPERS[name]:
+        before = set(runs.glob("*.png"))
+        printed = clone.run(f"{name}.sh", *options, SIZE="tiny", RUNS=runs, MODELS=models, **data).stdout
+        new = set(runs.glob("*.png")) - before
+        assert len(new) == pictures and all(path.stat().st_size > 1000 for path in new)
+        lines = cells(printed)
+        assert number is None or any(line[0].startswith(number[0]) and number[1] in line for line in lines), printed
+        for line in lines:
+            if line[0] == "":
+                titles = line
+            for title, cell in zip(titles, line, strict=True):
+                assert not {title, line[0]} & set(models.split()) or cell != "not run", printed
+
+
+def cells(printed):
+    lines = [line for line in printed.splitlines() if line.startswith("|") and not line.startswith("|-")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_experiment_of_ours(clone, words, name, tmp_path):
+    """Interventions train, each to another model, from their folder as fairseq's user_dir."""
+    models = OURS[name].split()
+    printed = clone.run(f"ours/{name}.sh", *LM, RUNS=tmp_path, DATA=words, MODELS=OURS[name]).stdout
+    table = rows(printed)
+    assert not any("not run" in table[model] for model in models), printed
+    if name == "second-moments":
+        weights = [Checkpoint(tmp_path / model).output_embedding.weight.double().sum().item() for model in models]
+        assert len(set(weights)) == len(weights)
+
+
+def test_the_demo_by_its_script(clone, words, tmp_path):
+    """Two trainings side by side, and nothing outside its folder; then again."""
+    printed = clone.run("demo.sh", *LM, DATA=words, RUNS=tmp_path / "demo")
+    assert {"mle", "agg", "Δ agg", "mle-beta2-0.999"} < rows(printed.stdout).keys()
+    assert printed.stdout.splitlines()[-1] == str(tmp_path / "demo" / "report.html")
+    for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
+        assert (tmp_path / "demo" / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    again = clone.run("demo.sh", *LM, DATA=words, RUNS=tmp_path / "demo")
+    assert again.stdout == printed.stdout and "training" not in again.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "demo"]
+
+
+def test_fine_tuning_on_another_text(clone, shared_data, tmp_path):
+    """In the tokens of the old one, by the occurrences in the new one; what moves, and what does not; and a picture."""
+    splits = ("train", "valid", "test")
+    lines = {"train": 300, "valid": 40, "test": 40}
+    old = head_of(shared_data / "wikitext-2", tmp_path / "old", [f"wiki.{split}.tokens" for split in splits], lines)
+    new = head_of(shared_data / "multi30k", tmp_path / "new", [f"{split}.en" for split in splits], lines)
+    for split in splits:
+        (new / f"{split}.en").rename(new / split)
+    models = ("before", "adam", "frozen-absent", "old-10", "slow-embedding")
+    variables = {"DATA": old, "NEW": new, "RUNS": tmp_path / "runs", "MODELS": " ".join(models), "VOCABULARY": 500}
+    table = rows(clone.run("ours/fine-tuning.sh", *LM, "optimization.max_update=20", **variables).stdout)
+    columns = table[""]
+    moved = {name: float(table[name][columns.index("moved")]) for name in models}
+    assert moved["before"] == moved["frozen-absent"] == 0 < moved["slow-embedding"] < moved["adam"]
+    total = {name: float(table[name][columns.index("old text")].replace(",", "")) for name in models}
+    assert total["old-10"] < total["adam"]
+    without, with_constants = (float(table["adam"][column].replace(",", "")) for column in (1, -1))
+    assert with_constants <= without and (tmp_path / "runs" / "trade-off.png").is_file()
+
+
+def test_multi30k_to_bleu(clone, pairs, tmp_path):
+    """A model with options of its own, and both ways to decode the factorized layer."""
+    models = "bias-agg-0.3 f2"
+    table = rows(clone.run("ours/multi30k.sh", *MT, DATA=pairs, RUNS=tmp_path / "runs", MODELS=models).stdout)
+    assert all(0 <= float(table[name][0]) <= 100 for name in (*models.split(), "f2-greedy-class"))
+
+
+def test_the_rule_on_a_text(clone, shared_data, tmp_path):
+    variables = {"SIZE": "tiny", "DATA": shared_data, "RUNS": tmp_path / "runs"}
+    *_, smaller, larger = clone.run("ours/rule.sh", **variables).stdout.splitlines()
+    assert smaller.startswith("| de/60:unk2 |") and smaller.count("|") > larger.count("|")
+    assert clone.run("ours/rule.sh", **variables).stdout.splitlines()[-2:] == [smaller, larger]
