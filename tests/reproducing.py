@@ -29,7 +29,8 @@ LM = (
 )  # fmt: skip
 MT = (
     *SMALL, "optimization.max_update=6", "checkpoint.save_interval_updates=1", "dataset.max_tokens=100",
-    "model.encoder_layers=1", "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16",
+    "model.encoder_layers=1", "model.decoder_layers=1", "model.encoder_embed_dim=16", "model.encoder_ffn_embed_dim=16",
+    "model.max_target_positions=30",
 )  # fmt: skip
 
 FOLDERS = ("wikitext103", "wmt14_en_de", "wikitext2", "ours")
