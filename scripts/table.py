@@ -47,21 +47,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def table(columns: Sequence[str], rows: dict[str, list[str]], runs: Sequence[Path], changes: bool) -> str:
     """The table in Markdown; `rows` are the paper's numbers."""
-    metrics = [_metric(column, [*rows], runs) for column in columns]
+    found = {row: [{run: _cell(run, row, column, [*rows]) for run in runs} for column in columns] for row in rows}
+    metrics = [
+        next((METRICS[name] for of_row in found.values() for _, name in of_row[index].values() if name), None)
+        for index in range(len(columns))
+    ]
     lines: dict[str, list[tuple[str | None, str | None]]] = {}  # cells by the name of the row: the paper's, and ours
     of_first: list[SeedValues] = []
     for name, numbers in rows.items():
         papers = [None if number in ("", "-") else number for number in numbers]
         papers += [None] * (len(columns) - len(papers))
-        cells = [SeedValues({folder: _value(folder, name, column, [*rows]) for folder in runs}) for column in columns]
-        digits = [METRICS[metric].digits if metric else 0 for metric in metrics]
-        ours = [cell.format(decimals) for cell, decimals in zip(cells, digits, strict=True)]
+        cells = [SeedValues({run: value for run, (value, _) in cell.items()}) for cell in found[name]]
+        ours = [cell.format(metric.digits if metric else 0) for cell, metric in zip(cells, metrics, strict=True)]
         lines[name] = list(zip(papers, ours, strict=True))
         of_first = of_first or cells
         if changes and of_first is not cells and name not in OF_ALL:
-            pairs = zip(cells, of_first, [METRICS.get(metric) for metric in metrics], strict=True)
             differences = [metric and format_change(cell.change(base, relative=metric.relative), metric)
-                           for cell, base, metric in pairs]  # fmt: skip
+                           for cell, base, metric in zip(cells, of_first, metrics, strict=True)]  # fmt: skip
             if any(differences):
                 lines[f"Δ {name}"] = [(None, difference) for difference in differences]
     names, grid = list(lines), list(lines.values())
@@ -82,35 +84,22 @@ def table(columns: Sequence[str], rows: dict[str, list[str]], runs: Sequence[Pat
     return format_table(head, list(zip(*printed, strict=True)))
 
 
-def _result(folder: Path, row: str, file: str) -> Result | None:
-    path = folder / row / f"{file}.json"
-    return Result.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-
-
-def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> Value:
-    """Our value of a cell, "not run", or None if it is not defined."""
+def _cell(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Value, str]:
+    """Our value, "not run", or None if it is not defined; and the name of its metric, "" if it was not measured."""
     file, slash, title = column.partition("/")
     if row.endswith("(quoted)"):
-        return QUOTED
+        return QUOTED, ""
     if not slash:  # of the paper alone
-        return ""
-    results = [_result(folder, name, file) for name in (rows if row in OF_ALL else [row])]
-    for result in filter(None, results):
+        return "", ""
+    for path in (folder / name / f"{file}.json" for name in (rows if row in OF_ALL else [row])):
+        if not path.is_file():
+            continue
+        result = Result.from_json(json.loads(path.read_text(encoding="utf-8")))
         names = [name for name in result.rows if (name == row if row in OF_ALL else name not in OF_ALL)]
-        pairs = [pair for pair, shown in column_titles(result.columns).items() if shown == title]
-        if pairs:
-            return result.shown(names[0], *pairs[0]) if names else None
-    return NOT_RUN
-
-
-def _metric(column: str, rows: Sequence[str], runs: Sequence[Path]) -> str:
-    """The name of the metric of a column, "" if it is nowhere measured."""
-    file, _, title = column.partition("/")
-    for result in filter(None, (_result(folder, row, file) for folder in runs for row in rows)):
         for pair, shown in column_titles(result.columns).items():
             if shown == title:
-                return pair[0]
-    return ""
+                return result.shown(names[0], *pair) if names else None, pair[0]
+    return NOT_RUN, ""
 
 
 if __name__ == "__main__":

@@ -61,11 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = Path(written.checkpoint.save_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"train: waiting for another run in {folder} to end", file=sys.stderr)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits for another run in this folder to end
         if is_done(written):
             print(f"train: {folder} is trained already", file=sys.stderr)
             return
@@ -237,16 +233,11 @@ def batches_of(config: Any, processes: int, overrides: Sequence[str]) -> tuple[i
     if largest is None or len(frequencies) != 1:
         found = f"dataset.max_tokens={largest}, optimization.update_freq={frequencies}"
         raise UserError(f"found {found}; expected a number of tokens, and one of batches")
-    if any(
-        override.lstrip("+").startswith(("dataset.max_tokens=", "optimization.update_freq=")) for override in overrides
-    ):
+    keys = ("dataset.max_tokens=", "optimization.update_freq=")
+    if any(override.lstrip("+").startswith(keys) for override in overrides):
         return largest, frequencies[0]
-    return split(largest * frequencies[0], processes, largest, config.task.get("tokens_per_sample") or 1)
-
-
-def split(tokens: int, processes: int, largest: int, block: int) -> tuple[int, int]:
-    """As few batches of at most `largest` tokens as an update needs, and the tokens of each: whole blocks."""
-    update_freq = -(-tokens // (processes * largest))
+    tokens, block = largest * frequencies[0], config.task.get("tokens_per_sample") or 1
+    update_freq = -(-tokens // (processes * largest))  # as few as an update needs, of whole blocks
     blocks = min(round(tokens / (processes * update_freq) / block), largest // block)
     return block * max(1, blocks), update_freq
 

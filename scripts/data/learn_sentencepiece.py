@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import sys
 
-from agg_fairseq.errors import UserError
-
-from ..command import run
-
 
 def learn(text: str, vocabulary: int, model: str, *options: str) -> None:
     """Writes a model with all characters of the text, none of which is replaced by another.
@@ -24,23 +20,17 @@ def learn(text: str, vocabulary: int, model: str, *options: str) -> None:
 
     ours = ("character_coverage=1.0", "normalization_rule_name=identity", "max_sentence_length=1048576")
     with open(text, encoding="utf-8", newline="\n") as lines, open(model, "wb") as writer:
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(" ".join(line.split()) for line in lines),
-                model_writer=writer,
-                model_type="bpe",
-                vocab_size=vocabulary,
-                unk_piece="<unknown>",
-                minloglevel=2,
-                **dict(option.split("=") for option in (*ours, *options)),
-            )
-        except RuntimeError as error:
-            reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]  # without the place in its source
-            raise UserError(
-                f"--vocabulary: found {vocabulary:,}; expected a size that fits the text ({reason})"
-            ) from error
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(" ".join(line.split()) for line in lines),
+            model_writer=writer,
+            model_type="bpe",
+            vocab_size=vocabulary,
+            unk_piece="<unknown>",
+            minloglevel=2,
+            **dict(option.split("=") for option in (*ours, *options)),
+        )
 
 
 if __name__ == "__main__":
     text, vocabulary, model, *options = sys.argv[1:]
-    sys.exit(run("prepare", lambda: learn(text, int(vocabulary), model, *options)))
+    learn(text, int(vocabulary), model, *options)

@@ -45,15 +45,6 @@ def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learn
     assert len({token for line in encoded for token in line.split()}) <= 150 and encoded[-1] == "▁abcdef"
 
 
-def test_a_vocabulary_that_does_not_fit_is_one_line(learned, tmp_path):
-    from agg_fairseq.errors import UserError
-
-    for vocabulary in (20, 100_000):
-        with pytest.raises(UserError, match=rf"--vocabulary: found {vocabulary:,}; expected a size that fits") as error:
-            learn(learned / "text", vocabulary, tmp_path / "model")
-        assert "\n" not in str(error.value)
-
-
 @pytest.fixture(scope="module")
 def real_codes(shared_data, tmp_path_factory):
     """Codes that subword-nmt learns on both languages, and Moses' tokens."""
