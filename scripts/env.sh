@@ -27,9 +27,8 @@ in_plan() { [ "${DRY_RUN:-}" = plan ]; }
 show() { printf '%q ' "$@"; echo; }
 
 case $SIZE in paper | small | tiny) ;; *) fail "found SIZE=$SIZE; expected paper, small or tiny" ;; esac
-case $RUNS$DATA$MODELS$root in *[!a-zA-Z0-9/._\ +=-]*) fail "found other characters than letters, digits and /._+=- in" \
+case $RUNS$DATA${MODELS// /}$root in *[!a-zA-Z0-9/._+=-]*) fail "found other characters than letters, digits and /._+=- in" \
   "RUNS, DATA, MODELS or the path of this repository; expected a plain path" ;; esac
-case $RUNS$DATA$root in *\ *) fail "found a space in a path; expected none" ;; esac
 if [ -n "$DATA" ] && [ ! -d "$DATA" ]; then fail "found no folder DATA=$DATA; expected text, or a prepared corpus"; fi
 
 if in_plan; then
@@ -117,12 +116,7 @@ finish() {
   started=()
 }
 
-stop() {
-  local job
-  for job in $(jobs -pr); do kill -- "-$job"; done
-  wait
-  exit 130
-}
+stop() { for job in $(jobs -pr); do kill -- "-$job"; done; wait; exit 130; }
 trap stop INT TERM
 
 # folders, in_folders FILE: the folders of all rows, and a file in each. checkpoints ROW UPDATES …: those of a row.

@@ -59,7 +59,7 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
         assert result.returncode == 2 and said in result.stderr and not (tmp_path / "new").exists()
     for variables, said in (
         ({"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
-        ({"RUNS": "a b"}, "found a space in a path"),
+        ({"RUNS": "a b"}, "expected a plain path"),
         ({"RUNS": "a:b"}, "expected a plain path"),
         ({"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),
     ):
