@@ -12,14 +12,13 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..command import run
 
 BATCH = 1000  # lines that a process is handed at a time
-CACHED_WORDS = 1 << 20  # words whose pieces are remembered
 FINAL_STOP = re.compile(r"(?<=[^\s.])\.\s*$")
 
 
@@ -48,20 +47,14 @@ def gpt2(folder: str, lines: list[str]) -> list[str]:
 def bpe(folder: str, lines: list[str]) -> list[str]:
     """Cuts the words of lines of tokens into pieces, `@@` after each that does not end a word.
 
-    Each word is cut once, by fastBPE, or by subword-nmt where fastBPE is not installed; both give the same pieces.
+    They are cut by fastBPE, or by subword-nmt where fastBPE is not installed; both give the same pieces.
     """
-    apply, pieces = _loaded("bpe", folder), _pieces(folder)
-    if len(pieces) > CACHED_WORDS:
-        pieces.clear()
-    tokens = [line.split() for line in lines]
-    new = [*set(itertools.chain.from_iterable(tokens)).difference(pieces)]
-    pieces.update(zip(new, apply(new), strict=True))
-    return [" ".join(map(pieces.__getitem__, line)) for line in tokens]
+    return [" ".join(_pieces(folder, word) for word in line.split()) for line in lines]
 
 
-@cache
-def _pieces(folder: str) -> dict[str, str]:
-    return {}
+@lru_cache(maxsize=1 << 20)
+def _pieces(folder: str, word: str) -> str:
+    return _loaded("bpe", folder)(word)
 
 
 def moses(language: str, lines: list[str], *, normalize: bool = True) -> list[str]:
@@ -101,12 +94,12 @@ def _loaded(kind: str, argument: str) -> Any:
     try:
         import fastBPE
 
-        return fastBPE.fastBPE(f"{argument}/codes").apply
+        apply = fastBPE.fastBPE(f"{argument}/codes").apply
+        return lambda word: apply([word])[0]
     except ImportError:
         from subword_nmt.apply_bpe import BPE
 
-        segment = BPE(Path(argument, "codes").open(encoding="utf-8")).segment
-        return lambda new: [segment(word) for word in new]
+        return BPE(Path(argument, "codes").open(encoding="utf-8")).segment
 
 
 KINDS = {

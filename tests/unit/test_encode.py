@@ -61,7 +61,7 @@ def real_codes(shared_data, tmp_path_factory):
 
 @pytest.mark.parametrize("has_fastbpe", [True, False])
 def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monkeypatch):
-    """On real text, whichever of the two cuts, and when the words that are remembered are dropped."""
+    """On real text, whichever of the two cuts."""
     from subword_nmt.apply_bpe import BPE
 
     if has_fastbpe:
@@ -69,7 +69,6 @@ def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monke
     else:
         monkeypatch.setitem(sys.modules, "fastBPE", None)
     folder, tokens = real_codes
-    monkeypatch.setattr(encode, "CACHED_WORDS", 500)
     encode._loaded.cache_clear()
     encode._pieces.cache_clear()
     with open(folder / "codes", encoding="utf-8") as file:
