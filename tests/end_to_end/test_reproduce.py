@@ -40,7 +40,7 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(clone, ta
     for arguments, more, said in (
         ((), {"DATA": moved}, "task.data: "),
         ((), {"SEED": "2"}, "common.seed: 1, not 2"),
-        (("optimization.max_update=7",), {}, "optimization.max_update: 6, not 7"),
+        (("optimization.max_update=7",), {}, "optimization.max_update: 4, not 7"),
     ):
         result = clone.run(TABLE, *LM, *arguments, check=False, **{**variables, **more})
         assert (
