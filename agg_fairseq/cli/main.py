@@ -108,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a name that is too long for a file, a disk that fails
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except (AssertionError, RuntimeError, ValueError) as error:  # fairseq, torch or transformers refuse something
+        message = str(error) or repr(error)
     finally:
         logging.disable(logging.NOTSET)
     command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))

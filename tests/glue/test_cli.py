@@ -55,6 +55,7 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--context-window", "16"], "found 16, 16 of them context, and "),
         (["--split", "dev"], "dev.bin"),
         (["--name", "a", "b"], "a name for each of 1 files"),
+        (["--max-tokens", "4"], "error: Sentences lengths should not exceed max_tokens=4"),  # fairseq says it
     ],
 )
 def test_bad_values_of_eval_lm(lm_data, good_checkpoint, capsys, arguments, words):
