@@ -46,10 +46,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gpt2_vocab_bpe": {"metavar": "FILE", "help": "vocab.bpe of gpt2"},
     "sentencepiece_model": {"metavar": "FILE", "help": "model of sentencepiece"},
     "bpe_codes": {"metavar": "FILE", "help": "codes of subword_nmt"},
-    "words": {
-        "nargs": "+", "metavar": "WORD",
-        "help": "words whose neighbors are shown (default: the three most frequent of the rare ones)",
-    },
+    "words": {"nargs": "+", "metavar": "WORD", "help": "words whose neighbors are shown"},
     "unused": {
         "type": int, "nargs": "+", "metavar": "ROW",
         "help": "rows of tokens that are known to be unused (default: those that the vocabulary knows)",

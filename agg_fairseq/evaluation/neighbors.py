@@ -7,16 +7,13 @@ from typing import Any
 from tqdm import tqdm
 
 from ..checkpoints import EmbeddingSource
-from ..data.subwords import WORDS, TokenizerOptions, WordTokenizer, word_starts
-from ..data.vocabulary import Vocabulary
+from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
-from ..metrics import FrequencyGroups, nearest_neighbors, word_vectors
+from ..metrics import nearest_neighbors, word_vectors
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
 MARK = "†"  # follows a rare token in the table
-CHOSEN = 3  # how many rare words are shown if none are asked for
-FEWEST_LETTERS = 4
 
 
 def neighbors(
@@ -24,7 +21,7 @@ def neighbors(
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
-    words: Sequence[str] | None = None,
+    words: Sequence[str],
     topk: int = 5,
     groups: str = "types",
     tokenizer: TokenizerOptions = WORDS,
@@ -35,8 +32,7 @@ def neighbors(
     tokens and the entries by which fairseq pads a dictionary are left out.
 
     Args:
-        words: words whose neighbors are shown; None: the three most frequent of the rare tokens of at least four
-            letters that can be words.
+        words: whose neighbors are shown.
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts by rank; †
@@ -48,14 +44,11 @@ def neighbors(
     """
     vocabulary = load_embedding_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
-    members = None if vocabulary.counts is None and words else vocabulary.groups(groups)
-    if words:
-        special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
-        tokens_of = {word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words}
-        for word in [word for word, tokens in tokens_of.items() if not tokens]:
-            raise UserError(f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe")
-    else:
-        tokens_of = _rare_words(word_tokenizer, vocabulary, members)
+    members = None if vocabulary.counts is None else vocabulary.groups(groups)
+    special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
+    tokens_of = {word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words}
+    for word in [word for word, tokens in tokens_of.items() if not tokens]:
+        raise UserError(f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe")
 
     def describe(index: int) -> dict[str, Any]:
         group = -1 if members is None else int(members.of_token[index])
@@ -106,26 +99,3 @@ def neighbors(
         MARK: None if members is None else "rare",
     }
     return Result(rows, {"neighbor": ranks}, settings, {"groups": members and members.sizes()}, ("", "checkpoint"))
-
-
-def _rare_words(
-    word_tokenizer: WordTokenizer, vocabulary: Vocabulary, members: FrequencyGroups
-) -> dict[str, list[int]]:
-    """The most frequent rare tokens that can be a word by themselves; of equally frequent ones, the first."""
-    counts, rare = vocabulary.counts, members.members("rare")
-    starts = word_starts([word_tokenizer.readable(token) for token in word_tokenizer.index])
-    words: dict[str, list[int]] = {}
-    for index in rare[counts[rare].argsort(descending=True, stable=True)].tolist():
-        token = vocabulary.tokens[index]
-        piece = word_tokenizer.readable(token)
-        text = piece.lstrip("".join(starts))
-        if len(text) < FEWEST_LETTERS or not text.isalpha() or not piece.startswith(starts or ""):
-            continue
-        word = next((word for word in (text, token) if word_tokenizer.indices(word) == [index]), None)
-        if word is not None:
-            words[word] = [index]
-        if len(words) == CHOSEN:
-            break
-    if not words:
-        raise UserError(f"--words: found no rare word of {FEWEST_LETTERS} letters or more; name words, or --bpe")
-    return words

@@ -181,24 +181,6 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"] and "x\\|y† (-1.00)" in printed
 
 
-def test_rare_words_by_default(tmp_path, capsys):
-    """The most frequent of the rare words of four letters or more; or pieces that begin a word."""
-    words = [f"stone{letter * times}" for letter in "abcdef" for times in range(1, 6)][:27]
-    words = [*words[:25], "abc", *words[25:], "stoneg", "stoneh"]  # 30 to 1 times: the last six are rare
-    by_frequency = " ".join(f"{word} " * (30 - i) for i, word in enumerate(words))
-    starts = " ".join(f"▁w{one}{other}" for one in "abcde" for other in "abcde")
-    start = ("neighbors", tmp_path / "m" / "c.pt", "--data", tmp_path, "--topk", "1")
-    for text, expected in (
-        (by_frequency, [f"{words[i]}†" for i in (24, 26, 27)]),
-        (f"{starts} {starts} ation ▁stone", ["▁stone†"]),
-    ):
-        save_checkpoint(start[1], torch.eye(len(write_data(tmp_path, {"train": text}))), LANGUAGE_MODEL)
-        assert [row[0] for row in table(run(capsys, *start))[1]] == expected
-        if text == by_frequency:
-            assert "found no rare word of 4 letters" in refused(capsys, *start, "--groups", "frequency")
-    assert table(run(capsys, *start, "--words", "▁waa"))[1][0][0].startswith("▁waa")
-
-
 def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
     for command, *arguments, words in (
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
