@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..data.binarized import training_counts
-from ..errors import UserError
 from ..evaluation.inputs import find_device
 from ..files import atomic_write, check_writable
 from ..functional import gated_cross_entropy
@@ -74,18 +73,13 @@ def convert_to_f2(
     torch_device = find_device(device)
     network, task = build_model(model, data)
     network.to(torch_device)
-    try:
-        counts = training_counts(task, "train")
-        of_token = assign_classes(f2_assignment, f2_classes, counts)
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    counts = training_counts(task, "train")
+    of_token = assign_classes(f2_assignment, f2_classes, counts)
     weight = network.decoder.output_projection.weight.detach()
     token_classes = TokenClasses.of(of_token.to(torch_device))
     features = _features(network, task, "train")[0][:POSITIONS]
     start = mean_class_embeddings(weight, counts.to(torch_device), token_classes)
     fitted = fit_class_embeddings(features, class_log_mass(features, weight, token_classes), start)
-    fitted_on = len(features)
-    del features
     measured = _features(network, task, "valid")
     rows = _measure(*measured, weight, token_classes, {"mean": start, "fitted": fitted})
     layer = "decoder.output_projection"
@@ -110,7 +104,7 @@ def convert_to_f2(
         settings={
             "classes": token_classes.number,
             "assignment": f2_assignment,
-            "fitted-on": f"train,{fitted_on}",
+            "fitted-on": f"train,{len(features)}",
             "measured-on": f"valid,{len(measured[1])}",
         },
         facts={"sizes": list(token_classes.sizes), "positions": len(measured[1])},
