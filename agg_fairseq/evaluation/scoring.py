@@ -203,16 +203,23 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     if getattr(getattr(task, "args", None), "add_bos_token", False):
         is_scored &= target != task.target_dictionary.bos()
     target = target[is_scored]  # N
-    decoder, layer, is_called = model.decoder, getattr(model.decoder, "output_layer", None), []
-    if layer is not None:  # for this call it returns what it is given
-        decoder.output_layer = lambda features: is_called.append(True) or features
+    decoder, layer = model.decoder, getattr(model.decoder, "output_layer", None)
+    inputs = None  # of the output layer, where the decoder has one and calls it
+
+    def left_out(features: Tensor) -> Tensor:
+        nonlocal inputs
+        inputs = features
+        return features
+
+    if layer is not None:
+        decoder.output_layer = left_out
     try:
-        features = model(**sample["net_input"])[0][is_scored]  # N x D; or N x V, of a decoder with logits of its own
+        output = model(**sample["net_input"])[0][is_scored]  # N x D; or N x V, of a decoder with logits of its own
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
-    for chunk, targets in zip(features.split(rows), target.split(rows), strict=True):
-        output = layer(chunk[None]) if is_called else chunk[None]  # 1 x n x V, or features for an adaptive softmax
+    for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
+        output = chunk[None] if inputs is None else layer(chunk[None])  # 1 x n x V, or features for an adaptive softmax
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
         yield log_probs, targets
