@@ -40,12 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true")
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--check"]:
-        for words in map(shlex.split, sys.stdin):
-            if len(words) > 1 and words[1].endswith("train.sh"):
-                options = parser.parse_intermixed_args(words[2:])
-                _, _, written = composed(options.config, options.overrides)
-                batches_of(with_defaults(written), 1, options.overrides)
-                is_done(written)
+        lines = (words for words in map(shlex.split, sys.stdin) if len(words) > 1 and words[1].endswith("train.sh"))
+        trainings = [parser.parse_intermixed_args(words[2:]) for words in lines]
+        # All before fairseq is imported, whose own configurations hydra would copy each time.
+        configurations = [composed(training.config, training.overrides)[2] for training in trainings]
+        for training, written in zip(trainings, configurations, strict=True):
+            batches_of(with_defaults(written), 1, training.overrides)
+            is_done(written)
         return
     options = parser.parse_intermixed_args(arguments)
     file, overrides, written = composed(options.config, options.overrides)
