@@ -1,7 +1,9 @@
 """scripts/wmt14_en_de/prepare.sh on real sentences, on archives of WMT's layout, and on wrong text."""
 
+import io
 import json
 import shutil
+import tarfile
 from itertools import zip_longest
 
 import pytest
@@ -12,11 +14,42 @@ from tests.commands import read_result, save_model
 from tests.conftest import USER_DIR, run_command
 from tests.preparing import binarized, prepare, refused
 from tests.small_trainings import MT
-from tests.wmt_archives import EUROPARL, sentences, write_archives
 
 SPLITS = {"train": 1200, "valid": 60, "test": 80}
 """Sentences of Multi30k that each split here has; the first are more than a process is handed at a time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
+EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
+    "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v9.tgz", "dev.tgz",
+    "test-full.tgz",
+)  # fmt: skip
+SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
+MEMBERS = {
+    EUROPARL: {"training/europarl-v7.cs-en.{0}": "wrong\n", "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n"},
+    COMMON_CRAWL: {"commoncrawl.de-en.{0}": "{0} crawl\n"},
+    NEWS_COMMENTARY: {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
+    DEV: {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
+    TEST: {"test-full/newstest2014-csen-{1}.{0}.sgm": "wrong", "test-full/newstest2014-deen-{1}.{0}.sgm": SGM},
+}
+"""The files of each; `{0}` is the language, and `{1}` whether it is the source or the reference."""
+TEXTS = {
+    "train": ["{0} word", "{0} words", "{0} crawl", "{0} news"],
+    "valid": ["{0} & {0}", "{0}", "{0} dev"],
+    "test": ["{0} & {0}", "{0}"],
+}
+"""The sentences of each split in them."""
+
+
+def write_archives(folder):
+    """Archives of WMT14's names and layout, of a few lines each."""
+    folder.mkdir()
+    for name, members in MEMBERS.items():
+        with tarfile.open(folder / name, "w:gz") as file:
+            for member, text in members.items():
+                for language, side in (("en", "src"), ("de", "ref")):
+                    content = text.format(language).encode()
+                    info = tarfile.TarInfo(member.format(language, side))
+                    info.size = len(content)
+                    file.addfile(info, io.BytesIO(content))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +175,9 @@ def test_archives_of_wmt(tmp_path):
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de" and manifest["official"] is False
     for name in NAMES:
-        assert (tmp_path / "out" / "plain" / name).read_text().splitlines() == sentences(*name.split("."))
+        split, language = name.split(".")
+        expected = [line.format(language) for line in TEXTS[split]]
+        assert (tmp_path / "out" / "plain" / name).read_text().splitlines() == expected
 
 
 def test_wrong_text_and_options(corpus, tmp_path):
