@@ -1,7 +1,6 @@
 """scripts/train.sh: what it starts, and what it says before."""
 
 import json
-import re
 import shlex
 import shutil
 
@@ -113,23 +112,21 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
 MISTAKES = [
     ("nothing", (), "found no configuration nothing; expected one such as configs/"),
     (AGG, ("size=huge",), "Could not find 'size/huge' Available options in 'size': agg"),
-    (AGG, ("model.dropout=1,2",), "Ambiguous value for argument"),
     (AGG, ("size",), "found the argument 'size'; expected KEY=VALUE"),
     (AGG, ("common.nothing=1",), "Key 'nothing' not in 'CommonConfig'"),
     (AGG, ("criterion.nothing=1",), "Key 'nothing' not in 'AggCriterionConfig'"),
     ("configs/wmt14_en_de/agg", ("model.nothing=1",), "model.nothing: found no such option of transformer"),
     (AGG, ("criterion._name=nothing",), "criterion._name: found nothing; expected one of"),
-    (AGG, ("criterion.agg_gates=g3",), "Invalid value 'g3', expected one of [both, g1, g2"),
-    (AGG, ("optimization.max_update=many",), "'many' of type 'str' could not be converted to Integer"),
     ("configs/wikitext103/face", (), "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo"),
     (AGG, ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),
-    (AGG, ("optimization.update_freq=-1${eval:1}",), "Unsupported interpolation type eval"),
 ]
 BAD = (
-    "common: {cpu: true", "", "[1, 2]\n", CONFIG + f"x: {'[' * 2000}{']' * 2000}", CONFIG + "\udcff",
-    CONFIG.replace("no_epoch_checkpoints: true", "finetune_from_model: [-1]"),
-    CONFIG.replace("{max_tokens: 160, num_workers: 0}", "many"), re.sub("model: .*", "model: 1e999", CONFIG),
-)  # fmt: skip
+    "common: {cpu: true",
+    "",
+    "[1, 2]\n",
+    CONFIG + "\udcff",
+    CONFIG.replace("{max_tokens: 160, num_workers: 0}", "many"),
+)
 """Configurations that are no YAML, no mapping, not UTF-8, or have a value of the wrong type."""
 
 
