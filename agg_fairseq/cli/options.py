@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gpt2_encoder_json": {"metavar": "FILE", "help": "encoder.json of gpt2"},
     "gpt2_vocab_bpe": {"metavar": "FILE", "help": "vocab.bpe of gpt2"},
     "sentencepiece_model": {"metavar": "FILE", "help": "model of sentencepiece"},
-    "bpe_codes": {"metavar": "FILE", "help": "codes of subword_nmt"},
+    "bpe_codes": {"metavar": "FILE", "help": "codes of subword_nmt or fastbpe"},
     "words": {"nargs": "+", "metavar": "WORD", "help": "words whose neighbors are shown"},
     "unused": {
         "type": int, "nargs": "+", "metavar": "ROW",

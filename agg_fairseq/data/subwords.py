@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, first_line
+from ..files import read_lines
 
 FILES = {
     "words": (),
     "gpt2": ("gpt2_encoder_json", "gpt2_vocab_bpe"),
     "sentencepiece": ("sentencepiece_model",),
     "subword_nmt": ("bpe_codes",),
+    "fastbpe": ("bpe_codes",),
 }
 """The kinds of tokenizers and the options that name their files, both with the names that fairseq gives them."""
 
@@ -51,7 +53,7 @@ class TokenizerOptions:
         gpt2_encoder_json: encoder.json of "gpt2".
         gpt2_vocab_bpe: vocab.bpe of "gpt2".
         sentencepiece_model: model of "sentencepiece".
-        bpe_codes: codes of "subword_nmt".
+        bpe_codes: codes of "subword_nmt", or of "fastbpe", which reads both.
         after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as at the beginning of
             a text (`sea`). The other kinds have one form only.
     """
@@ -93,12 +95,28 @@ class TokenizerOptions:
                 found = f"no file {path}" if path else "none"
                 raise UserError(f"{option}: found {found}; name the file that the data was encoded with")
         files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
+        if "bpe_codes" in files:
+            _check_codes(self.kind, files["bpe_codes"])
         try:
             return build_bpe(argparse.Namespace(bpe=self.kind, **files))
+        except ImportError as error:
+            how = "'.[eval]'" if self.kind != "fastbpe" else "cython, then: pip install --no-build-isolation fastBPE"
+            raise UserError(f"--bpe {self.kind}: {first_line(error)}; pip install {how}") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what --bpe {self.kind} reads"
             ) from error
+
+
+def _check_codes(kind: str, path: str) -> None:
+    """Refuses codes of another program: fastBPE would read beyond a line of one column, and ignore an older format."""
+    lines = [line.rstrip("\r\n").split(" ") for line in read_lines(path, f"what --bpe {kind} reads")]
+    columns = {len(line) for line in lines}
+    if kind == "subword_nmt" and columns == {3}:
+        raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
+    is_of_subword_nmt = lines[:1] == [["#version:", "0.2"]] and columns == {2}
+    if kind == "fastbpe" and lines and columns != {3} and not is_of_subword_nmt:
+        raise UserError(f"{path}: unreadable (found other lines than `a b 12`); expected what --bpe fastbpe reads")
 
 
 WORDS = TokenizerOptions()  # each word of running text is a token of its own

@@ -56,6 +56,8 @@ def generate_texts(
     """
     check_writable(output, model.path)
     model.check_vocabulary(len(load_dictionary(data)), data)
+    if f2_decoding and "f2_decoding" not in model.model_options:
+        raise UserError(f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one")
     torch_device = find_device(device)
     overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
     from ..models.from_checkpoint import build_model  # imports fairseq

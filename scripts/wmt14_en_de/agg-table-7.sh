@@ -32,9 +32,9 @@ for row in $rows; do
 done
 table agg-table-7
 
-# Table 14; † marks rare tokens. At tiny, whose text lacks the words, of rare ones; or of WORDS.
+# Table 14; † marks rare tokens. At tiny, of words of Multi30k; or of WORDS.
 rows=$base words="--words ${WORDS:-optimum criminal happiness}"
-if [ "$SIZE$WORDS" = tiny ]; then words=''; fi
+if [ "$SIZE$WORDS" = tiny ]; then words="--words man street water"; fi
 once $RUNS/agg-table-14.md agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin $words $bpe
 print cat $RUNS/agg-table-14.md
 table agg-table-14

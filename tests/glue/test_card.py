@@ -4,6 +4,7 @@ import re
 import shutil
 
 import agg_fairseq
+from agg_fairseq.data.subwords import FILES
 from tests.conftest import BIN, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,6 +19,7 @@ def test_what_the_readme_names_is_there():
         assert name in CRITERION_REGISTRY and f"{name}`" in README
     assert {"transformer_lm_f2", "transformer_f2", "transformer_lm_f2_gpt2_medium"} <= ARCH_MODEL_REGISTRY.keys()
     assert "--arch transformer_lm_f2" in README
+    assert {"fastbpe", "sentencepiece"} <= FILES.keys()  # --bpe of the commands
     for command in ("agg-fairseq", "fairseq-train", "fairseq-hydra-train", "fairseq-generate", "fairseq-preprocess"):
         assert shutil.which(command, path=BIN), command
 

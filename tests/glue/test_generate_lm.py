@@ -149,6 +149,7 @@ def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys):
         (lm_data, ("--split", "dev"), "found no split 'dev'"),
         (lm_data, ("--length", "5000"), "expected at least 5005; lower --prefix-length"),
         (larger, (), "pass the model's own data"),
+        (lm_data, ("--f2-decoding", "sample-class"), "found an ordinary softmax in"),
     ):
         start = (checkpoint, "--data", data, "--output", tmp_path / "t.jsonl", *LENGTHS)
         assert words in refused(capsys, "generate-lm", *start, *options)

@@ -78,13 +78,33 @@ def test_pieces_of_sentencepiece(tmp_path):
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
 
 
-def test_pieces_of_byte_pair_codes(tmp_path):
+OF_SUBWORD_NMT = "".join(f"{line}\n" for line in ("#version: 0.2", *CODES))
+OF_FASTBPE = "".join(f"{line} {9 - number}\n" for number, line in enumerate(CODES))
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"), [("subword_nmt", OF_SUBWORD_NMT), ("fastbpe", OF_SUBWORD_NMT), ("fastbpe", OF_FASTBPE)]
+)
+def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned; so s@@ and low."""
-    path = write(tmp_path / "codes", "\n".join(["#version: 0.2", *CODES, ""]))
-    words = word_tokenizer("subword_nmt", dictionary_of("low", "lower", "s@@"), bpe_codes=path)
+    if kind == "fastbpe":
+        pytest.importorskip("fastBPE")
+    path = write(tmp_path / "codes", codes)
+    words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
     expected = {"low": ["low"], "slow": ["s@@", "low"], "lower": ["lower"], "los": ["lo@@", "s"], "s": ["s"]}
     assert {word: words.split(word) for word in expected} == expected
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
+
+
+def test_codes_of_the_other_program(tmp_path):
+    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a lone `</w>`."""
+    for kind, codes, said in (
+        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
+        ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
+        ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
+    ):
+        with pytest.raises(UserError, match=said):
+            word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
 
 
 @pytest.mark.parametrize("content", [b"", b"no such\nthing at all\n", b"\xff\xfe"])
