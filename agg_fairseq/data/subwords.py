@@ -90,10 +90,9 @@ class TokenizerOptions:
         from fairseq.data.encoders import build_bpe
 
         for name in FILES[self.kind]:
-            path, option = getattr(self, name), f"--{name.replace('_', '-')}"
-            if path is None or not Path(path).is_file():
-                found = f"no file {path}" if path else "none"
-                raise UserError(f"{option}: found {found}; name the file that the data was encoded with")
+            if getattr(self, name) is None:
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option}: found none; name the file that the data was encoded with")
         files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
         if "bpe_codes" in files:
             _check_codes(self.kind, files["bpe_codes"])

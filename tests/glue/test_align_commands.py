@@ -1,9 +1,6 @@
 """The commands `align` and `align-sim`."""
 
 import shutil
-import subprocess
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -83,7 +80,6 @@ def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):
     language = save_checkpoint(tmp_path / "lm" / "c.pt", torch.randn(len(load_dictionary(lm_data)), 4), LANGUAGE_MODEL)
     path = model(tmp_path / "m", mt_data)
     for checkpoint, data, options, words in (
-        (path, mt_data, ("--alignments", tmp_path / "nowhere"), "nowhere: unreadable"),
         (path, mt_data, ("--name", "labeled tokens"), "--name: found 'labeled tokens', a row of its own"),
         (path, separate, (), "found separate dictionaries; AlignSim expects that of fairseq-preprocess --joined"),
         (language, lm_data, (), "found a language model; AlignSim expects"),
@@ -103,16 +99,3 @@ def test_align_with_eflomal(mt_data, tmp_path, capsys):
     linked = [(source[s], target[t]) for source, target, line in pairs for s, t in parse_links(line)]
     assert sum(w[1:] == t[1:] for w, t in linked) > 0.7 * len(linked) > 0
     assert len(linked) > 0.7 * sum(len(source) for source, _, _ in pairs)
-
-
-def test_a_failure_of_eflomal_leaves_the_old_file(mt_data, tmp_path, capsys, monkeypatch):
-    def align(*files, **options):
-        raise subprocess.CalledProcessError(1, ["eflomal"])
-
-    fake = SimpleNamespace(Aligner=lambda model: SimpleNamespace(align=align))
-    output = tmp_path / "o"
-    output.write_text("0-0 1-1\n")
-    for module, words in ((fake, "eflomal failed (CalledProcessError"), (None, "pip install '.[align]'")):
-        monkeypatch.setitem(sys.modules, "eflomal", module)
-        assert words in refused(capsys, "align", mt_data, "--output", output)
-    assert output.read_text() == "0-0 1-1\n"

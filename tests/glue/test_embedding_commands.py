@@ -1,7 +1,6 @@
 """The commands `word-similarity` and `neighbors`, called in this process on embeddings that are known."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -147,18 +146,6 @@ def test_word_similarity_as_published(tmp_path, capsys):
     assert table(run(capsys, *start))[1] == [["m", "—"], ["pairs", "0/5"]]
 
 
-def test_data_sets_that_are_bad_or_not_there(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
-    def error(*asked):
-        return refused(capsys, "word-similarity", checkpoint, "--data", data, "--datasets", *asked)
-
-    monkeypatch.delenv("AGG_DATA", raising=False)
-    assert "$AGG_DATA/word-similarity/MEN.txt: unreadable" in error("MEN")
-    (tmp_path / "bad.txt").write_text("sea\tlake\t1\nsea\tlake\n")
-    assert "bad.txt, line 2: found 'sea\\tlake'; expected lines of word<TAB>word" in error(tmp_path / "bad.txt")
-    monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    assert "found no scipy, which this command needs; pip install '.[eval]'" in error(scored)
-
-
 def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>` special."""
     start, target = ("neighbors", checkpoint, "--data", data, "--words"), tmp_path / "out.json"
@@ -181,9 +168,13 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"] and "x\\|y† (-1.00)" in printed
 
 
-def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
+def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("AGG_DATA", str(tmp_path))
+    (tmp_path / "bad.txt").write_text("sea\tlake\t1\nsea\tlake\n")
     for command, *arguments, words in (
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
+        ("word-similarity", "--datasets", "MEN", "/word-similarity/MEN.txt: unreadable"),
+        ("word-similarity", "--datasets", tmp_path / "bad.txt", "bad.txt, line 2: found 'sea\\tlake'; expected"),
         ("neighbors", "--words", "Athens", "--words: found 'Athens', which the vocabulary"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
         ("neighbors", "--words", "sea", "<unk>", "--words: found '<unk>', which the vocabulary"),

@@ -66,7 +66,6 @@ def test_shares(lm_data, tmp_path, capsys):
     [
         (["a"], ["a b"], ["SB-1", "SB-3"]),  # one text
         (["", ""], ["a", "b"], ["KLD"]),  # nothing generated
-        (["a", "b"], ["", ""], ["KLD"]),
         (["", ""], ["", ""], ["KLD", "MSJ-1", "MSJ-2", "MSJ-3"]),
     ],
 )

@@ -47,9 +47,8 @@ def test_output_layers_that_are_refused():
     model = gpt2()
     with pytest.raises(ValueError, match="61"):
         factorize_head(model, torch.tensor([0, 1, 1]))
-    for counts in (torch.ones(3), -torch.ones(VOCABULARY)):
-        with pytest.raises(ValueError, match="expected counts of 61 tokens"):
-            add_log_unigram(model, counts)
+    with pytest.raises(ValueError, match="expected counts of 61 tokens"):
+        add_log_unigram(model, torch.ones(3))
     with_bias = llama_like("Phi", head_dim="default")
     before = with_bias.lm_head.bias.clone()
     for change, given in ((factorize_head, classes()), (add_log_unigram, torch.ones(VOCABULARY))):

@@ -81,12 +81,9 @@ def test_equal_token_has_equal_sizes(number, sizes):
 @pytest.mark.parametrize(
     "call, text",
     [
-        (lambda: mefmax(torch.tensor([0, 0])), "not all zero"),
         (lambda: mefmax(torch.tensor([3, -1])), "none negative"),
         (lambda: mefmax(torch.tensor([0.5, 0.5])), "whole counts"),
         (lambda: equal_token(torch.tensor([1, 2]), 3), "expected 1 to 2 classes"),
-        (lambda: equal_token(torch.tensor([1, 2]), 0), "expected 1 to 2 classes"),
-        (lambda: equal_frequency(torch.tensor([60, 20, 20]), 2), "expected 1 to 1 classes"),
         (lambda: equal_frequency(torch.tensor([5, 5, 5]), 3), "none of them empty, got 3"),
     ],
 )
