@@ -87,11 +87,11 @@ def train_and_measure(name: str, objective: Objective, bias: torch.Tensor | None
             features, _ = rnn(embedding(block[:-1]))
             log_probs = torch.nn.functional.linear(features, embedding.weight, bias).log_softmax(-1)  # N x V
             statistics.add(log_probs, block[1:])
-    within = statistics.within_perplexity()
+    measures = statistics.measures()
     return [
-        statistics.perplexity()["total"],
-        *(within[group] or float("nan") for group in ("frequent", "medium", "rare")),
-        statistics.expected_over_observed()["rare"] or float("nan"),
+        measures["perplexity"]["total"],
+        *(measures["within_perplexity"][group] or float("nan") for group in ("frequent", "medium", "rare")),
+        measures["expected_over_observed"]["rare"] or float("nan"),
         isoscore(embedding.weight.detach()),
     ]
 

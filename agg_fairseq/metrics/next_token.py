@@ -34,7 +34,8 @@ class NextTokenStatistics:
     Examples:
         >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
         >>> statistics.add(torch.full((5, 4), 0.25).log(), torch.tensor([0, 1, 0, 2, 3]))
-        >>> round(statistics.perplexity()["total"], 3), round(statistics.within_perplexity()["frequent"], 3)
+        >>> measures = statistics.measures()
+        >>> round(measures["perplexity"]["total"], 3), round(measures["within_perplexity"]["frequent"], 3)
         (4.0, 2.0)
     """
 
@@ -77,29 +78,24 @@ class NextTokenStatistics:
         if self._positions is not None:
             self._positions.append((of_groups, target))
 
-    def perplexity(self) -> dict[str, float | None]:
-        """exp of the mean NLL (in nats) over the targets of each group, and over all as `total`; None without targets.
-
-        inf where the mean is 700 nats or more. Reference: Yu et al. (2022), Tables 1–3.
-        """
-        return self._perplexity(self._nll)
-
-    def within_perplexity(self) -> dict[str, float | None]:
-        """exp of the mean −log(P[y] / P(g_y)): `perplexity` is the product of this and that of −log P(g_y)."""
-        return self._perplexity(self._nll - self._group_nll)
-
     def measures(self) -> dict[str, dict[str, Any]]:
-        """All measures by group, and as `total` over all.
+        """All measures by group, and as `total` over all; None without targets of the group.
 
-        `group_perplexity` is exp of the mean −log P(g_y), `unique_predictions` Uniq: the number of distinct arg-max
-        predictions, by the group of the prediction.
+        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3), inf where this mean
+        is 700 nats or more. It is the product of `group_perplexity`, exp of the mean −log P(g_y), and
+        `within_perplexity`, exp of the mean −log(P[y] / P(g_y)). `unique_predictions` is Uniq: the number of distinct
+        arg-max predictions, by the group of the prediction.
+
+        `expected_over_observed` is Σ_i P_i(g), divided by the number of targets of the group, a measure of our own: 1
+        for a model that is calibrated on this text; 2 for one that gives the group twice the probability that it
+        deserves on average. Compare it with `frequencies_over_observed`.
         """
         return {
-            "perplexity": self.perplexity(),
+            "perplexity": self._perplexity(self._nll),
             "group_perplexity": self._perplexity(self._group_nll),
-            "within_perplexity": self.within_perplexity(),
+            "within_perplexity": self._perplexity(self._nll - self._group_nll),
             "unique_predictions": self._sums(self._predicted),
-            "expected_over_observed": self.expected_over_observed(),
+            "expected_over_observed": self._over_observed(self._expected),
         }
 
     def calibrated(self, offsets: Tensor) -> dict[str, dict[str, float | None]]:
@@ -119,14 +115,6 @@ class NextTokenStatistics:
     def targets(self) -> dict[str, int]:
         """The number of targets of each group, and of all as `total`."""
         return self._sums(self.counts)
-
-    def expected_over_observed(self) -> dict[str, float | None]:
-        """Σ_i P_i(g), divided by the number of targets of the group; None without targets.
-
-        A measure of our own: 1 for a model that is calibrated on this text; 2 for one that gives the group twice the
-        probability that it deserves on average. Compare it with `frequencies_over_observed`.
-        """
-        return self._over_observed(self._expected)
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all positions.

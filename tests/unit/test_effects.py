@@ -68,8 +68,8 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
         if factorized:
             chosen = choose_class(h, factorized.class_weight, sample=True)
             log_probs = decoupled_log_prob(h, factorized.weight, factorized.class_weight, factorized.classes, chosen)
-    total, within_rare = statistics.perplexity()["total"], statistics.within_perplexity()["rare"]
-    return total, within_rare, isoscore(embedding.weight.detach()), distinct_of_top3(log_probs)
+    total, within_rare = (statistics.measures()[f"{kind}perplexity"] for kind in ("", "within_"))
+    return total["total"], within_rare["rare"], isoscore(embedding.weight.detach()), distinct_of_top3(log_probs)
 
 
 @pytest.mark.parametrize(
