@@ -52,8 +52,10 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
     """The last checkpoints in the folder of a run, the newest first; `by` is a key of `NAMES`."""
     matches = {path: NAMES[by].fullmatch(path.name) for path in Path(folder).glob("*.pt")}
     numbers = {path: int(match[1]) for path, match in matches.items() if match}
-    if len(numbers) < last:
-        raise UserError(f"{folder}: found {len(numbers)} checkpoints by {by}; expected {last}; try another --by")
+    if not 2 <= last <= len(numbers):
+        raise UserError(
+            f"{folder}: found {len(numbers)} checkpoints by {by}, --last {last}; try another --by or --last"
+        )
     return sorted(numbers, key=lambda path: -numbers[path])[:last]
 
 

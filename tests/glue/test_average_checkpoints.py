@@ -91,7 +91,8 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
     linked.symlink_to(a)
     for arguments, words in (
         ((a,), "two checkpoints or more, each once"),
-        ((trained, "--last", 5), "found 4 checkpoints by epoch; expected 5"),
+        ((trained, "--last", 5), "found 4 checkpoints by epoch, --last 5"),
+        ((trained, "--last", -1), "--last -1"),
         ((a, b, a), "two checkpoints or more, each once"),
         ((a, b, "--output", linked), "found an input, which would be written over"),
     ):
