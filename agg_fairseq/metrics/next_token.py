@@ -124,7 +124,7 @@ class NextTokenStatistics:
         share = self.tokens / counts.sum().double()
         return self._over_observed(torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members]))
 
-    def fit_offsets(self, *, steps: int = 100) -> Tensor:
+    def fit_offsets(self) -> Tensor:
         """The offset (G,) of each group that makes the text most probable, in nats; that of the first group is 0.
 
         With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of
@@ -133,7 +133,7 @@ class NextTokenStatistics:
         until the value falls, finds its minimum in a few steps from `δ_g = log(share of the targets in g / mean P(g))`.
         Tokens in no group keep their logits.
 
-        UserError for a group without targets, whose offset would be −∞; and if so many steps are not enough.
+        UserError for a group without targets, whose offset would be −∞.
         """
         (log_probs, target), names = self._kept(), self.groups.names  # N x (G + 1), N
         observed = torch.bincount(self._columns(target), minlength=log_probs.size(1)).double() / len(target)
@@ -149,7 +149,7 @@ class NextTokenStatistics:
             """The mean in nats, a scalar, at offsets δ (G + 1,)."""
             return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
 
-        for _ in range(steps):
+        for _ in range(100):  # a few are enough
             shares = (log_probs + offsets).softmax(1)  # N x (G + 1)
             gradient = (shares.mean(0) - observed)[free]
             if gradient.abs().max() < 1e-9:
@@ -161,7 +161,7 @@ class NextTokenStatistics:
             while scale > 1e-6 and value(offsets - scale * step) > before:
                 scale /= 2
             offsets = offsets - scale * step
-        raise UserError(f"the offsets of the groups did not converge in {steps} steps of Newton's method")
+        raise UserError("the offsets of the groups did not converge in 100 steps of Newton's method")
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
