@@ -6,7 +6,7 @@ Words are split by fairseq's own encoders, as `fairseq-interactive --bpe` would.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,8 @@ class TokenizerOptions:
         """
         index = {token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial}
         if self.kind == "words":
-            starts = word_starts(index)
-            return WordTokenizer("words", index, dictionary.unk(), lambda word: [token_of_word(word, index, starts)])
+            token_of = find_word(index)
+            return WordTokenizer("words", index, dictionary.unk(), lambda word: [token_of(word)])
         encoder, space = self._encoder(), " " if self.kind == "gpt2" and self.after_space else ""
 
         def split(word: str) -> list[str]:
@@ -121,12 +121,11 @@ def _check_codes(kind: str, path: str) -> None:
 WORDS = TokenizerOptions()  # each word of running text is a token of its own
 
 
-def word_starts(pieces: Collection[str]) -> tuple[str, ...]:
-    """The marks of those pieces that begin a word. In a vocabulary of words, hardly any token has one: none."""
-    shares = {mark: sum(piece.startswith(mark) for piece in pieces) / max(len(pieces), 1) for mark in WORD_STARTS}
-    return tuple(mark for mark, share in shares.items() if share >= PIECES_SHARE)
+def find_word(tokens: Collection[str]) -> Callable[[str], str]:
+    """Gives the token that is a word: of pieces `▁list` and `list`, the first; the second is the end of other words.
 
-
-def token_of_word(word: str, tokens: Container[str], starts: Iterable[str]) -> str:
-    """The token that is a word: of pieces `▁list` and `list`, the first; the second is the end of other words."""
-    return next((mark + word for mark in starts if mark + word in tokens), word)
+    In a vocabulary of words, hardly any token has one of the marks of a piece, and a word is itself.
+    """
+    often = PIECES_SHARE * len(tokens)
+    marks = [mark for mark in WORD_STARTS if sum(token.startswith(mark) for token in tokens) >= often]
+    return lambda word: next((mark + word for mark in marks if mark + word in tokens), word)

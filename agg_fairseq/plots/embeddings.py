@@ -17,7 +17,7 @@ import torch
 
 from .. import metrics
 from ..checkpoints import EmbeddingSource
-from ..data.subwords import token_of_word, word_starts
+from ..data.subwords import find_word
 from ..errors import UserError
 from ..evaluation.inputs import load_embedding_vocabulary
 from ..metrics.groups import GROUPS
@@ -98,8 +98,7 @@ def similarity(
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
     row_of = {token: row for row, token in enumerate(vocabulary.tokens)}
-    starts = word_starts(vocabulary.tokens)
-    words = [token_of_word(word, row_of, starts) for word in words]
+    words = list(map(find_word(row_of), words))
     if missing := [word for word in words if word not in row_of]:
         raise UserError(f"--words: found no token {missing[0]!r}; expected one as dict.txt or tokenizer.json has it")
     size = len(checkpoints)
