@@ -26,7 +26,6 @@ from awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty  # noqa: E
 from awd_lstm.nt_asgd import NTASGD  # noqa: E402
 from awd_lstm.streams import StreamDataset  # noqa: E402
 
-NONE = LSTMDropout(0.0, 0.0, 0.0, 0.0, 0.0)
 AWD = (
     "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
     "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
@@ -38,17 +37,10 @@ PLAIN = (
 NT_ASGD = ("--optimizer", "nt_asgd", "--lr", "5", "--clip-norm", "0.25", "--asgd-patience", "1")
 
 
-def model(dropout=NONE, layers=3):
-    return AwdLSTM(5, 7, layers, dropout).double()
-
-
-def batch():
-    return torch.randint(11, (4, 6)), torch.randn(11, 5, dtype=torch.float64)
-
-
 def test_weight_dropout_drops_recurrent_entries_once_per_batch():
     """The result is that of `nn.LSTM` with the recurrent matrix dropped in advance, for all positions the same."""
-    lstm, (tokens, embedding) = model(LSTMDropout(0.0, 0.0, 0.0, 0.0, 0.5), layers=1), batch()
+    lstm = AwdLSTM(5, 7, 1, LSTMDropout(0.0, 0.0, 0.0, 0.0, 0.5)).double()
+    tokens, embedding = torch.randint(11, (4, 6)), torch.randn(11, 5, dtype=torch.float64)
     [layer] = lstm.layers
     torch.manual_seed(5)
     features, _, _ = lstm(tokens, embedding)
@@ -82,19 +74,17 @@ def steps(optimizer, parameters, gradients):
         optimizer.step()
 
 
-@pytest.mark.parametrize("before", [0, 7])
-def test_equals_asgd_of_torch_after_the_trigger(before):
+def test_equals_asgd_of_torch_after_the_trigger():
     """To the precision of the float32 in which torch keeps the weight of an iterate in the average."""
-    shapes = [(4, 3), (5,)]
+    shapes, before = [(4, 3), (5,)], 7
     parameters = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
     gradients = [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(20)]
     copies = copy.deepcopy(parameters)
-    ours = NTASGD(parameters, lr=0.25, weight_decay=0.01, patience=5 if before else 0)
+    ours = NTASGD(parameters, lr=0.25, weight_decay=0.01, patience=5)
     steps(ours, parameters, gradients[:before])
     steps(torch.optim.SGD(copies, lr=0.25, weight_decay=0.01), copies, gradients[:before])
     torch.testing.assert_close(parameters, copies, rtol=0, atol=1e-14)
-    for number, loss in enumerate([1.0] * 6 + [2.0] if before else []):
-        assert ours.observe(loss, number) == (number == 6)
+    assert [ours.observe(loss, number) for number, loss in enumerate([1.0] * 6 + [2.0])] == [False] * 6 + [True]
     theirs = torch.optim.ASGD(copies, lr=0.25, weight_decay=0.01, t0=0, lambd=0.0)
     for step in gradients[before:]:
         steps(ours, parameters, [step])
@@ -143,16 +133,10 @@ def loop(features, targets, model, size, theta, weight):
     return torch.stack(found)
 
 
-def cached_text(positions=40, words=6, features=4):
-    h, y = torch.randn(positions, features), torch.randint(words, (positions,))
-    return h, y, torch.randn(positions, words).log_softmax(1)
-
-
-@pytest.mark.parametrize("size", [1, 7, 39, 500])
-@pytest.mark.parametrize(("theta", "weight"), [(0.0, 0.3), (0.7, 0.1), (2.0, 1.0), (0.7, 0.0)])
+@pytest.mark.parametrize(("size", "theta", "weight"), [(1, 0.7, 0.1), (7, 0.0, 0.3), (39, 0.7, 0.0), (500, 2.0, 1.0)])
 def test_equals_the_loop(size, theta, weight):
     """Whatever the blocks that the text is read in."""
-    h, y, log_probs = cached_text()
+    h, y, log_probs = torch.randn(40, 4), torch.randint(6, (40,)), torch.randn(40, 6).log_softmax(1)
     expected = loop(h, y, log_probs.exp(), size, theta, weight)
     torch.testing.assert_close(expected.sum(1), torch.ones(len(y), dtype=torch.float64))
     for blocks in ([40], [1] * 40, [3, 20, 1, 16]):
@@ -256,20 +240,9 @@ def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm
     assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
 
 
-@pytest.fixture(scope="module")
-def awd_run(lm_data, tmp_path_factory):
-    run = tmp_path_factory.mktemp("awd")
-    called(
-        "train", lm_data, "--user-dir", USER_DIR,
-        *AWD, *NT_ASGD, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--cpu",
-        "--seed", 3, "--num-workers", 0, "--save-dir", run, "--no-epoch-checkpoints",
-    )  # fmt: skip
-    return run
-
-
-def reference(run, data, cache=None):
+def reference(path, data, cache=None):
     """Perplexity of the test split, read at once, with the loop of the cache's test."""
-    model, task = build_model(Checkpoint(run / "checkpoint_best.pt"), data)
+    model, task = build_model(Checkpoint(path), data)
     tokens = torch.cat(list(task.load_dataset("test").dataset.dataset)).long()
     source = torch.cat([torch.tensor([task.dictionary.eos()]), tokens[:-1]])[None]
     with torch.no_grad():
@@ -281,19 +254,24 @@ def reference(run, data, cache=None):
 
 
 @pytest.mark.slow
-def test_evaluation_carries_the_state_over_blocks(lm_data, awd_run):
+def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
     """By the script of the example, fairseq-eval-lm and this package alike; and texts are generated."""
-    path = awd_run / "checkpoint_best.pt"
-    expected, script, numbers = reference(awd_run, lm_data), USER_DIR / "evaluate.py", awd_run / "numbers.json"
+    called(
+        "train", lm_data, "--user-dir", USER_DIR,
+        *AWD, *NT_ASGD, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--cpu",
+        "--seed", 3, "--num-workers", 0, "--save-dir", tmp_path, "--no-epoch-checkpoints",
+    )  # fmt: skip
+    path, script, numbers = tmp_path / "checkpoint_best.pt", USER_DIR / "evaluate.py", tmp_path / "numbers.json"
+    expected = reference(path, lm_data)
     for cache in (None, (30, 0.5, 0.2)):
         options = () if cache is None else ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
         run_command("python", script, path, "--data", lm_data, "--json", numbers, *options)
         found = json.loads(numbers.read_text())["rows"][0]["perplexity"]["total"]
-        assert found == pytest.approx(reference(awd_run, lm_data, cache), rel=1e-5)
+        assert found == pytest.approx(reference(path, lm_data, cache), rel=1e-5)
     for length in (None, 5):
         result = perplexity({"awd": Checkpoint(path)}, BinarizedText(lm_data, tokens_per_sample=length))
         assert result["awd"]["perplexity"]["total"] == pytest.approx(expected, rel=1e-5)
     options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu")
     assert f"Perplexity: {expected:.2f}" in called("eval-lm", lm_data, "--user-dir", USER_DIR, *options)
-    texts = generate_texts(Checkpoint(path), lm_data, awd_run / "texts.jsonl", prefix_length=5, length=5, device="cpu")
-    assert texts[str(awd_run / "texts.jsonl")]["texts"] > 3
+    texts = generate_texts(Checkpoint(path), lm_data, tmp_path / "texts.jsonl", prefix_length=5, length=5, device="cpu")
+    assert texts[str(tmp_path / "texts.jsonl")]["texts"] > 3

@@ -16,10 +16,6 @@ from tests.conftest import run_command, zipf_text
 from tests.small_trainings import FAMILIES, LM, SMALL_MT, batches, build, configuration, logged, trainer_for
 
 
-def data_of(base, lm_data, mt_data):
-    return lm_data if "language_modeling" in base else mt_data
-
-
 def first_batch(trainer):
     """The first batch of the training split, whatever the task makes of one."""
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
@@ -32,7 +28,7 @@ def first_batch(trainer):
 def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
     """Without gates: of every parameter, those that weight normalization makes W of included; with label smoothing."""
     base, smoothing = FAMILIES[family], 0.1 * (list(FAMILIES).index(family) % 2)
-    data = data_of(base, lm_data, mt_data)
+    data = lm_data if "language_modeling" in base else mt_data
     options = ("--label-smoothing", smoothing) if smoothing else ()
     criterion = ("cosreg", "--cosreg-gamma", "0") if "conv" in family else ("mle",)  # which takes everything
     cfg, task, model, ours = build(data, "--criterion", *criterion, *options, base=base)
@@ -56,18 +52,10 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("family", "more"),
-    [
-        ("fconv_lm", ()),
-        ("lightconv", ()),
-        ("transformer_lm", ("--adaptive-softmax-cutoff", "10,20")),
-    ],
-)
-def test_models_that_are_refused(lm_data, mt_data, family, more, capsys):
+@pytest.mark.parametrize("base", [FAMILIES["fconv_lm"], (*LM, "--adaptive-softmax-cutoff", "10,20")])
+def test_models_that_are_refused(lm_data, base, capsys):
     """Convolutional decoders have no `output_layer`, and an adaptive softmax is no linear one."""
-    base = (*FAMILIES[family], *more)
-    trainer, _ = trainer_for(data_of(base, lm_data, mt_data), "--criterion", "agg", base=base)
+    trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
     error = one_line(capsys, trainer.train_step, [first_batch(trainer)])
     assert "whose decoder has another output layer" in error and "fairseq's cross_entropy" in error
 
@@ -94,8 +82,7 @@ def trainer_of_task(data, task, *options):
     cfg = configuration(data, *options, base=TASKS[task])
     torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
-    model, objective = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
-    return Trainer(cfg, task, model, objective)
+    return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 
 
 @pytest.mark.slow
@@ -121,17 +108,12 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, mt_data):
 
 
 @pytest.mark.slow
-def test_what_tasks_cannot_give_is_refused(mt_data, capsys):
-    """The counts of one training set."""
+def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_data, capsys):
+    """Token 7 is another word in another language; criterions that count nothing do not care."""
     for task in TASKS:
         trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
         error = one_line(capsys, trainer.get_train_iterator, epoch=1)
         assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
-
-
-@pytest.mark.slow
-def test_tokens_are_counted_in_one_dictionary(tmp_path, capsys):
-    """Token 7 is another word in another language; criterions that count nothing do not care."""
     for seed, side in enumerate(("en", "de")):
         (tmp_path / f"train.{side}").write_text("\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n")
     data, base = tmp_path / "bin", TASKS["multilingual_translation"]

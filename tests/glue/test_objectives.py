@@ -9,8 +9,7 @@ import torch
 
 from agg_fairseq import decoding
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
-from tests.commands import one_line
-from tests.small_trainings import EVERY_CRITERION, MT, TIED, batches, build, gradients, logged, rare_rows, trainer_for
+from tests.small_trainings import EVERY_CRITERION, MT, TIED, batches, gradients, logged, rare_rows, trainer_for
 
 
 def test_agps_counts_the_target_side(mt_data):
@@ -134,8 +133,3 @@ def test_sequence_loss_equals_the_paper(lm_data):
     values = logged(trainer.criterion, [log])
     assert "nll_loss" not in values and values["repeated"] == pytest.approx(repeated.double().mean().item(), abs=1e-4)
     assert values["ul_sequence_loss"] == pytest.approx(punished.item() / repeated.numel() / math.log(2), abs=1e-3)
-
-
-def test_sequence_level_needs_a_language_model(mt_data, capsys):
-    error = one_line(capsys, build, mt_data, "--criterion", "unlikelihood_sequence", base=MT)
-    assert "expected language_modeling" in error

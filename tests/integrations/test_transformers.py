@@ -157,14 +157,12 @@ def test_remove_restores_the_model():
         GatedLoss(model)
     with pytest.raises(IndexError):
         model(input_ids=given["input_ids"], labels=torch.full_like(given["labels"], VOCABULARY))
-    assert model(input_ids=given["input_ids"]).logits.shape == (3, 12, VOCABULARY)
     gated.remove()
     gated.remove()
     output = model(**given)
     assert output.logits.shape == (3, 12, VOCABULARY)
     assert_close(gradients(model, output.loss), expected, 0)
     assert (model.__dict__, model.lm_head.__dict__) == before
-    GatedLoss(model, "mle")  # another one may follow
 
 
 def test_a_tokenizer_says_what_is_never_rare():
@@ -210,23 +208,12 @@ def test_scaled_and_capped_logits_are_recognized_and_other_changes_refused(chang
         assert gated._scale_and_cap == (pytest.approx(found[0]), found[1] and pytest.approx(found[1]))
 
 
-def test_refuses_models_of_other_kinds():
-    from transformers import BertConfig, BertForMaskedLM
-
-    small = BertConfig(
-        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
-    )
-    with pytest.raises(
-        UserError, match="expected a model with the loss of causal language models, got BertForMaskedLM"
-    ):
-        GatedLoss(BertForMaskedLM(small))
+def test_refuses_models():
+    """As they are made, and in a training step."""
     model = gpt2()
     model.lm_head = torch.nn.Sequential(torch.nn.Linear(16, VOCABULARY))
     with pytest.raises(UserError, match="expected GPT2LMHeadModel to end in an nn.Linear, found Sequential"):
         GatedLoss(model)
-
-
-def test_refuses_in_a_training_step():
     frozen, resized, shorter = gpt2(), MODELS["untied"](), gpt2()
     for model in (frozen, resized, shorter):
         GatedLoss(model, agg_rare_fraction=0.3)
@@ -260,7 +247,8 @@ def test_a_state_is_restored_but_for_the_window():
 
 
 def test_trainer_counts_one_slot_per_update(tmp_path):
-    """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4 updates per epoch."""
+    """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4 updates per epoch.
+    Validation and a skipped update are not counted."""
     model = gpt2()
     gated = GatedLoss(model, agg_rare_fraction=0.2)
     training = trainer(model, tmp_path, gated, num_train_epochs=1)
@@ -269,6 +257,8 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     assert (counter.window, counter.updates) == (4, 4)
     assert counter.appearances.equal(label_counts(dataset(), VOCABULARY))
     training.evaluate()
+    model(**batch(seed=1)).loss.backward()
+    gated.on_optimizer_step(None, None, None, optimizer=SimpleNamespace(step_was_skipped=True))  # as Trainer says it
     assert counter.updates == 4
 
 
@@ -300,82 +290,51 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
     assert all(found_counts[name].equal(counts[name]) for name in ("sizes", "tokens", "counts", "current"))
 
 
-@pytest.mark.parametrize("kind", ["label smoothing", "a loss of the user's", "another model"])
-def test_trainer_refuses_a_loss_outside_of_the_model(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["label smoothing", "a loss of the user's", "another model", "not a callback"])
+def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tmp_path, kind):
     model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
     gated = GatedLoss(model, agg_rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
-    training = trainer(trained, tmp_path, gated, label_smoothing_factor=smoothing)
+    callback, words = gated, "no loss was computed in this update by the model that GatedLoss was made with"
+    if kind == "not a callback":
+        callback, words = None, "the optimizer has stepped, but the update has not ended"
+    training = trainer(trained, tmp_path, callback, label_smoothing_factor=smoothing)
     if kind == "a loss of the user's":
         training.compute_loss_func = lambda outputs, labels, num_items_in_batch: outputs.logits.float().mean()
-    with pytest.raises(
-        UserError, match="no loss was computed in this update by the model that GatedLoss was made with"
-    ):
+    with pytest.raises(UserError, match=words):
         training.train()
-
-
-def test_an_update_that_nobody_ends_is_refused(tmp_path):
-    """Of a GatedLoss that Trainer does not know."""
-    model = gpt2()
-    GatedLoss(model, agg_rare_fraction=0.2)
-    with pytest.raises(UserError, match="the optimizer has stepped, but the update has not ended"):
-        trainer(model, tmp_path).train()
 
 
 @pytest.mark.parametrize("kind", ["tied", "factorized"])
 def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
-    """Its loss is 0/0 as in transformers, and its gradient 0; in a loop, and as the last update of Trainer."""
-    options = {"method": "mle"} if kind == "factorized" else {"agg_rare_fraction": 0.3}
-
-    def make():
+    """Its loss is 0/0 as in transformers, and its gradient 0; also as the last update of Trainer."""
+    found, empty = [], torch.full((12,), -100)
+    for without in ([], [{**row, "labels": empty} for row in dataset(2)]):
         model = gpt2()
         if kind == "factorized":
             factorize_head(model, torch.arange(VOCABULARY) % 3)
-        return model, GatedLoss(model, **options)
-
-    model, gated = make()
-    full = batch()
-    empty = {**full, "labels": torch.full_like(full["labels"], -100)}
-    expected = gradients(model, model(**full).loss)
-    for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
-        loss = model(**empty, **more).loss
-        assert loss.isnan()
-        assert not any(gradient.any() for gradient in gradients(model, loss).values())
-    both = model(**full).loss
-    model.zero_grad()
-    both.backward()
-    model(**empty).loss.backward()
-    assert_close({name: p.grad for name, p in model.named_parameters() if p.grad is not None}, expected, 1e-6)
-    gated.remove()
-
-    found = []
-    for without in (False, True):
-        model, gated = make()
-        examples = (
-            dataset(6) + [{**row, "labels": torch.full_like(row["labels"], -100)} for row in dataset(2)] * without
-        )
+        gated = GatedLoss(model, **({"method": "mle"} if kind == "factorized" else {"agg_rare_fraction": 0.3}))
         arguments = {"num_train_epochs": 1, "optim": "sgd", "train_sampling_strategy": "sequential"}
-        trainer(model, tmp_path, gated, examples, **arguments).train()
-        assert gated.objective.counter is None or gated.objective.counter.updates == 1 + without
+        trainer(model, tmp_path, gated, dataset(6) + without, **arguments).train()
+        assert gated.objective.counter is None or gated.objective.counter.updates == 1 + bool(without)
         found.append(model.state_dict())
     assert_close(found[1], found[0], 1e-6)
+    for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
+        loss = model(**{**batch(), "labels": empty.expand(3, 12)}, **more).loss
+        assert loss.isnan() and not any(gradient.any() for gradient in gradients(model, loss).values())
 
 
 @pytest.mark.parametrize("kind", ["its forward called", "wrapped by PEFT"])
 def test_gated_also_without_hooks(kind):
     """Some versions of PEFT call `model.forward(…)` of the base model."""
     model = MODELS["untied"]()
-    gated, called = GatedLoss(model, agg_rare_fraction=0.3), model.forward
     if kind == "wrapped by PEFT":
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM")
-        gated.remove()
-        called = peft.get_peft_model(model, config)
-        gated = GatedLoss(called, agg_rare_fraction=0.3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model = peft.get_peft_model(model, config)
+    gated = GatedLoss(model, agg_rare_fraction=0.3)
     for seed in range(2):
-        called(**batch(seed=seed)).loss.backward()
-        optimizer.step()
+        (model if kind == "wrapped by PEFT" else model.forward)(**batch(seed=seed)).loss.backward()
         gated.commit_update()
     assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
     assert gated.objective.current_gates.rare.any()
@@ -397,14 +356,6 @@ def test_accumulation_of_accelerate():
             gated.commit_update()
     counter = gated.objective.counter
     assert (counter.updates, int(counter.appearances.sum())) == (2, 4 * 3 * 11)
-
-
-def test_a_skipped_update_of_trainer_is_forgotten():
-    model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
-    model(**batch(seed=1)).loss.backward()
-    gated.on_optimizer_step(None, None, None, optimizer=SimpleNamespace(step_was_skipped=True))  # as Trainer says it
-    assert gated.objective.counter.updates == 0
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from agg_fairseq.f2 import (
     joint_log_prob,
     token_classes,
 )
-from tests.waiting import use_chunks
 
 PAD = 1
 
@@ -58,7 +57,7 @@ def problem(class_of_token):
 @pytest.fixture(autouse=True)
 def short_runs_and_chunks(monkeypatch):
     """Slices and scattered tokens side by side, as in a dictionary of thousands."""
-    use_chunks(30, monkeypatch)
+    monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", 30)
     monkeypatch.setattr(token_classes, "RUN", 4)
 
 

@@ -9,7 +9,6 @@ from torch.autograd import grad
 
 from agg_fairseq.functional import Gates, face_weights, gated_cross_entropy, naive_gated_cross_entropy
 from tests.conftest import ROOT
-from tests.waiting import use_chunks
 
 PAD = 1
 
@@ -17,7 +16,7 @@ PAD = 1
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
     """Of seven positions or fewer."""
-    use_chunks(80, monkeypatch)
+    monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", 80)
 
 
 def paper_loss(h, w, b, y, weights, gates, smoothing, change):
@@ -140,7 +139,7 @@ def test_no_tensor_of_all_positions_by_vocabulary(monkeypatch):
     """With eight chunks, no allocation reaches a quarter of N·V elements."""
     n, v = 64, 2048
     h, w, _, y, _, gates = problem(n, v, 4)
-    use_chunks(n * v // 8, monkeypatch)
+    monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", n * v // 8)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         gated_cross_entropy(h, w, y, gates=gates).loss.backward()
     largest = max(event.self_cpu_memory_usage for event in profiler.events())

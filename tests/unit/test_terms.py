@@ -12,14 +12,13 @@ from agg_fairseq.functional import (
     previous_tokens,
     repeated_ngrams,
 )
-from tests.waiting import use_chunks
 
 PAD = 1
 
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    use_chunks(40, monkeypatch)
+    monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", 40)
 
 
 def problem(batch=3, steps=7, v=9, d=4):
