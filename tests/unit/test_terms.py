@@ -53,9 +53,8 @@ def paper_loss(h, w, b, y, weights, ul_alpha=0.0, adv_epsilon=0.0):
 
 def arguments_of(y, ul_alpha=0.0, adv_epsilon=0.0):
     """The keyword arguments of the operation."""
-    return {
-        "candidates": previous_tokens(y, PAD) if ul_alpha else None, "ul_alpha": ul_alpha, "adv_epsilon": adv_epsilon,
-    }  # fmt: skip
+    candidates = previous_tokens(y, PAD) if ul_alpha else None
+    return {"candidates": candidates, "ul_alpha": ul_alpha, "adv_epsilon": adv_epsilon}
 
 
 @pytest.mark.parametrize(("term", "weight"), [("ul_alpha", 2.0), ("adv_epsilon", 0.5)])
@@ -114,16 +113,14 @@ def test_adversarial_training_of_certain_targets():
     assert out.loss.isfinite()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("gap", [21.0, 60.0, 89.0, 200.0])
-@pytest.mark.parametrize("alpha", [1.0, 10.0])
-def test_a_certain_candidate_gives_a_bounded_gradient(dtype, gap, alpha):
+@pytest.mark.parametrize(("gap", "alpha"), [(21.0, 1.0), (60.0, 10.0), (89.0, 1.0), (200.0, 10.0)])
+def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
     """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger gaps."""
     logits = torch.tensor([0.0, 0.0, gap, -1.0], dtype=torch.float64, requires_grad=True)
     penalty = logits.logsumexp(0) - logits[[0, 1, 3]].logsumexp(0)
     (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[0], logits)
-    h = torch.ones(1, 1, 1, dtype=dtype, requires_grad=True)
-    w = logits.detach().to(dtype)[:, None].requires_grad_()
+    h = torch.ones(1, 1, 1, requires_grad=True)
+    w = logits.detach().float()[:, None].requires_grad_()
     candidates = given_tokens(torch.tensor([[2]]), torch.tensor([[True]]))
     out = gated_cross_entropy(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
     assert out.ul_loss.item() == pytest.approx(penalty.item(), rel=1e-6)
@@ -132,15 +129,12 @@ def test_a_certain_candidate_gives_a_bounded_gradient(dtype, gap, alpha):
     assert into_h.isfinite()
 
 
-@pytest.mark.parametrize(
-    ("line", "n", "expected"),
-    [
+def test_repeated_ngrams():
+    for line, n, expected in (
         ([1, 2, 3, 1, 2, 3], 3, [0, 0, 0, 1, 1, 1]),  # the last n-gram counts
         ([1, 1, 1, 1], 2, [0, 1, 1, 1]),
         ([1, 2, 3, 4], 2, [0, 0, 0, 0]),
         ([5, 6, 5], 1, [0, 0, 1]),
         ([7], 4, [0]),
-    ],
-)
-def test_repeated_ngrams(line, n, expected):
-    assert repeated_ngrams(torch.tensor([line]), n).int().tolist() == [expected]
+    ):
+        assert repeated_ngrams(torch.tensor([line]), n).int().tolist() == [expected]

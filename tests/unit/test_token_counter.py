@@ -63,10 +63,3 @@ def test_state_survives_a_file(filled, window):
         counter.commit()
     assert torch.equal(first.appearances, second.appearances)
     assert (first.updates, first.window) == (second.updates, second.window)
-
-
-def test_bad_sizes_and_states():
-    with pytest.raises(ValueError, match="at least 1"):
-        TokenCounter(5, 0)
-    with pytest.raises(ValueError, match="over 6 tokens, got 5"):
-        TokenCounter(6, 1).set_extra_state(TokenCounter(5, 1).get_extra_state())
