@@ -38,6 +38,11 @@ MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
 SMALL_LM = "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2".split()
 SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16".split(),
             *"--encoder-attention-heads 2".split())  # fmt: skip
+KERNELS = ("--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]")
+LIGHT, DYNAMIC = (
+    ("--encoder-conv-type", kind, "--decoder-conv-type", kind, *KERNELS) for kind in ("lightweight", "dynamic")
+)
+SMALL_LSTM = ("--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16")
 SMALL_FCONV = ("--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]",
                *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split())  # fmt: skip
 
@@ -57,10 +62,10 @@ FAMILIES = {
     "transformer_lm, adaptive input": (*LM, "--adaptive-input", "--adaptive-input-cutoff", "20,40"),
     "transformer_lm_unigram": (*LM, "--arch", "transformer_lm_unigram"),
     "fconv_lm": lm("fconv_lm", "--decoder-layers", "[(16, 3)] * 2", "--decoder-embed-dim", "8"),
-    "lightconv_lm": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]"),
-    "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, "--decoder-kernel-size-list", "[3]", TIED),
-    "lstm_lm": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16"),
-    "lstm_lm, tied": lm("lstm_lm", "--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16", TIED),
+    "lightconv_lm": lm("lightconv_lm", *SMALL_LM, *KERNELS[2:]),
+    "lightconv_lm, tied": lm("lightconv_lm", *SMALL_LM, *KERNELS[2:], TIED),
+    "lstm_lm": lm("lstm_lm", *SMALL_LSTM),
+    "lstm_lm, tied": lm("lstm_lm", *SMALL_LSTM, TIED),
     "transformer": MT,
     "transformer_align": mt("transformer_align", *SMALL_MT, "--alignment-layer", "0", "--full-context-alignment"),
     "bart_base": mt("bart_base", *SMALL_MT),
@@ -71,14 +76,8 @@ FAMILIES = {
         *"--self-attention True --gated-attention True --project-input True".split(),
         *"--multihead-self-attention-nheads 2".split(),
     ),
-    "lightconv": mt(
-        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
-        "--encoder-conv-type", "lightweight", "--decoder-conv-type", "lightweight",
-    ),
-    "dynamicconv": mt(
-        "lightconv", *SMALL_MT, "--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]",
-        "--encoder-conv-type", "dynamic", "--decoder-conv-type", "dynamic", "--share-all-embeddings",
-    ),
+    "lightconv": mt("lightconv", *SMALL_MT, *LIGHT),
+    "dynamicconv": mt("lightconv", *SMALL_MT, *DYNAMIC, "--share-all-embeddings"),
     "lstm": mt("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8", "--decoder-out-embed-dim", "8"),
 }  # fmt: skip
 
@@ -140,12 +139,6 @@ def logged(criterion, logs):
     with metrics.aggregate(new_root=True) as aggregator:
         type(criterion).reduce_metrics(logs)
     return aggregator.get_smoothed_values()
-
-
-def small_trainer(data, *options, save=None):
-    base = F2_LM if "f2_softmax" in options else LM
-    folder = ("--save-dir", save) if save else ()
-    return trainer_for(data, TIED, *options, *folder, base=base)
 
 
 def rare_rows(trainer):

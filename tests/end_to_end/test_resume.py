@@ -186,7 +186,7 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
         per_update = "1" if by is train_by_two else "2"
         more = (*AGG, "--max-update", updates, "--update-freq", per_update, "--disable-validation")
         assert by(options(lm_data, run, *more), tmp_path / f"{part}.log") in (0, [0, 0])
-    expected, state = {}, counts(run)
+    expected, state = {}, saved(run)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     for line in (json.loads(line) for path in tmp_path.glob("*.targets") for line in open(path)):
         expected.setdefault(line["update"], Counter()).update(line["tokens"])  # over all batches and workers
     assert state["open_update"] == max(expected) == 7
@@ -197,10 +197,6 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     found = [Counter(dict(zip(tokens.tolist(), times.tolist(), strict=True))) for tokens, times in slots]
     assert found == [expected[update] for update in (3, 4, 5, 6)]
     assert Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times}) == expected[7]
-
-
-def counts(folder):
-    return saved(folder)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
 
 
 def said_of_counts(log):

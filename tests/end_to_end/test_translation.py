@@ -186,10 +186,8 @@ def test_wrong_text_and_options(corpus, tmp_path):
     short = dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99)
     for number, (files, options, said) in enumerate((
         ({"train.de": b"eins\nzwei\n"}, (), "train: found 1200 and 2 sentences; expected as many"),
-        ({"valid.en": b""}, (), "valid: found 0 and 60 sentences"),
         ({"test.de": b"Gr\xfc\xdfe\n"}, (), "test.de: unreadable"),
         (short, ("--validation", "train"), "valid: found 0 and 0 sentences"),
-        ({}, ("--validation", "some"), "--validation: found some; expected given or train"),
         ({}, ("--from", "archives"), f"nor {EUROPARL}"),
     )):  # fmt: skip
         source = shutil.copytree(corpus, tmp_path / f"source{number}")

@@ -45,12 +45,10 @@ def test_classes_follow_the_target_side_counts(mt_data, lm_data):
 def test_loss_and_gradients_equal_those_of_fairseqs_criterion(lm_data, mt_data, base, smoothing, options):
     """The same model: fairseq's criterion reads the joint log-probabilities, ours the target's class only."""
     data = lm_data if base is F2_LM else mt_data
-    cfg, task, model, criterion = build(
-        data, "--criterion", "f2_softmax", "--label-smoothing", smoothing, *options, base=base
-    )
-    theirs = "label_smoothed_cross_entropy" if smoothing else "cross_entropy"
-    extra = ("--label-smoothing", smoothing) if smoothing else ()
-    reference = task.build_criterion(configuration(data, "--criterion", theirs, *extra, *options, base=base).criterion)
+    ours = ("--criterion", "f2_softmax", "--label-smoothing", smoothing, *options)
+    cfg, task, model, criterion = build(data, *ours, base=base)
+    theirs = ("label_smoothed_cross_entropy", "--label-smoothing", smoothing) if smoothing else ("cross_entropy",)
+    reference = task.build_criterion(configuration(data, "--criterion", *theirs, *options, base=base).criterion)
     model.double()
     logs, expected_logs = [], []
     for batch in batches(cfg, task)[:3]:
@@ -114,7 +112,12 @@ def test_generators_with_classes_that_leave_little_choice(mt_data, first, decodi
     for strength in (1.5,) if decoding == "joint" else (1.5, 20):
         favor_the_first_class(model, cfg, task, classes, strength)
         for options in GENERATORS.values():
-            check_hypotheses(task, model, batch, **options)
+            hypotheses = generate(task, model, batch, **options)
+            assert len(hypotheses) == len(batch["id"])
+            for target, of_sentence in zip(batch["target"], hypotheses, strict=True):
+                assert 1 <= len(of_sentence) <= options["beam"], options
+                for hypothesis in of_sentence:
+                    check_hypothesis(hypothesis, target.tolist(), **options)
 
 
 def favor_the_first_class(model, cfg, task, classes, strength):
@@ -131,25 +134,18 @@ def favor_the_first_class(model, cfg, task, classes, strength):
     assert (chosen == 0).float().mean() > 0.9
 
 
-def generate(task, model, batch, prefix=0, max_len=8, **options):
+def generate(task, model, batch, prefix=0, **options):
     """By fairseq's generator, as its command line builds it."""
-    generator = task.build_generator([model], argparse.Namespace(max_len_a=0, max_len_b=max_len, **options))
+    generator = task.build_generator([model], argparse.Namespace(max_len_a=0, max_len_b=8, **options))
     prefixes = batch["target"][:, :prefix] if prefix else None
     return generator.generate([model], copy.deepcopy(batch), prefix_tokens=prefixes)
 
 
-def check_hypotheses(task, model, batch, max_len=8, **options):
-    hypotheses = generate(task, model, batch, max_len=max_len, **options)
-    assert len(hypotheses) == len(batch["id"])
-    for target, of_sentence in zip(batch["target"], hypotheses, strict=True):
-        assert 1 <= len(of_sentence) <= options["beam"], options
-        for hypothesis in of_sentence:
-            tokens = hypothesis["tokens"].tolist()
-            assert tokens[-1] == EOS and tokens.count(EOS) == 1 and len(tokens) <= max_len + 1, options
-            assert PAD not in tokens, options
-            assert hypothesis["score"].isfinite() and hypothesis["positional_scores"].isfinite().all(), options
-            assert len(tokens) > options.get("min_len", 1), options
-            assert tokens[: options.get("prefix", 0)] == target[: options.get("prefix", 0)].tolist(), options
+def check_hypothesis(hypothesis, target, prefix=0, min_len=1, **options):
+    tokens = hypothesis["tokens"].tolist()
+    assert tokens[-1] == EOS and tokens.count(EOS) == 1 and min_len < len(tokens) <= 9, options
+    assert PAD not in tokens and tokens[:prefix] == target[:prefix], options
+    assert hypothesis["score"].isfinite() and hypothesis["positional_scores"].isfinite().all(), options
 
 
 def test_decoupled_greedy_search_by_hand(mt_data):

@@ -38,21 +38,15 @@ def replaced():
     return sorted({f"{owner}.{name}" for (owner, name, module), value in before.items()
                    if after.get((owner, name, module)) is not value})
 
-def __init__(trainer, *arguments, **options):
-    init(trainer, *arguments, **options)
-    trainers.append(trainer)
-
-def own_methods(instance):
-    return sorted(name for name in vars(instance) if inspect.isfunction(vars(instance)[name]))
-
 trainers, init = [], fairseq.trainer.Trainer.__init__
-fairseq.trainer.Trainer.__init__ = __init__
+fairseq.trainer.Trainer.__init__ = lambda trainer, *others: trainers.append(trainer) or init(trainer, *others)
 before = snapshot()
 import agg_fairseq
 imported = replaced()
 fairseq_cli.train.cli_main()
-task, optimizer = trainers[0].task, trainers[0].optimizer
-print("FOUND" + json.dumps([imported, replaced(), own_methods(task), own_methods(optimizer)]))
+parts = trainers[0].task, trainers[0].optimizer
+own = [[name for name, one in vars(part).items() if inspect.isfunction(one)] for part in parts]
+print("FOUND" + json.dumps([imported, replaced(), *own]))
 """
 
 
@@ -90,7 +84,7 @@ def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
     rest = {name for name in trained if not name.startswith("PathManager.")}
     assert rest == {"Trainer._build_optimizer", "checkpoint_utils.PathManager"}
     hooks = ["get_batch_iterator", "get_checkpoint_dict", "optimizer_step", "set_checkpoint_dict", "train_step"]
-    assert task == hooks and optimizer == []
+    assert sorted(task) == hooks and optimizer == []
 
 
 @pytest.mark.parametrize("name", ["agg", "face"])
@@ -164,7 +158,7 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     assert torch.equal(training_counts(task, "train"), counts + count_tokens(data, task.dictionary, "valid"))
 
 
-@pytest.mark.parametrize("implementation", ["raw", "cached", "lazy"])
+@pytest.mark.parametrize("implementation", ["raw", "cached"])
 def test_counts_of_every_format(implementation, lm_data, tmp_path):
     """As fairseq reads it: text, or the older binary format."""
     dictionary = load_dictionary(lm_data)
@@ -176,10 +170,8 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
             builder.add_item(sentence)
         builder.finalize(str(tmp_path / "train.idx"))
-    expected = count_tokens(lm_data, dictionary)
-    assert torch.equal(count_tokens(tmp_path, dictionary), expected)
     task = tasks.setup_task(configuration(tmp_path, "--criterion", "mle", "--dataset-impl", implementation).task)
-    assert torch.equal(training_counts(task, "train"), expected)
+    assert torch.equal(training_counts(task, "train"), count_tokens(lm_data, dictionary))
 
 
 def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):

@@ -112,8 +112,7 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
     """Token 7 is another word in another language; criterions that count nothing do not care."""
     for task in TASKS:
         trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
-        error = one_line(capsys, trainer.get_train_iterator, epoch=1)
-        assert f"the task {task.partition(',')[0]}," in error and "expected language_modeling or translation" in error
+        assert "found no split 'train'" in one_line(capsys, trainer.get_train_iterator, epoch=1)
     for seed, side in enumerate(("en", "de")):
         (tmp_path / f"train.{side}").write_text("\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n")
     data, base = tmp_path / "bin", TASKS["multilingual_translation"]

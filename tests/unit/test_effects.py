@@ -17,6 +17,7 @@ from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 V, D, CLUSTERS, UPDATES, TOKENS = 1000, 16, 10, 600, 32
 
 
+@functools.cache
 def text(length, seed):
     """Tokens under Zipf's law; token k is in cluster k mod 10, and cluster c is followed by c + 1 or c + 3."""
     generator = torch.Generator().manual_seed(seed)
