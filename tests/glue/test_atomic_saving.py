@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import sys
 import zlib
 
 import pytest
@@ -23,9 +24,11 @@ def on_a_full_disk(after):
     """Within, no file can become longer than `after` bytes: writing ends as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))  # Python ignores the signal that comes with it
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut .pyc would last
     try:
         yield
     finally:
+        sys.dont_write_bytecode = written
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
