@@ -1,5 +1,5 @@
-"""`[torchrun …] -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`, for each way to
-share the work, and for some after a resume in their middle."""
+"""`torchrun … -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`, for each way to share
+the work, and for some after a resume in their middle; `main`, called by one process, those of trainings by one."""
 
 import os
 import sys
@@ -99,7 +99,6 @@ def train_by_trainer(folder, resume=None, is_sharded=False):
 
 
 def main(folder):
-    torch.set_num_threads(1)
     if WORKERS == 1:
         results = {kind: train(kind, lambda model: model) for kind in MODELS}
         results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
@@ -122,5 +121,6 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main(sys.argv[1])
     os._exit(0)  # the threads of gloo may not end by themselves

@@ -79,7 +79,6 @@ def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
 
     for *options, words in (
         ("--f2-classes", 3, "no --f2-classes"),
-        ("--f2-decoding", "greedy", "--f2-decoding: expected joint, greedy-class, sample-class"),
         ("--arch", "transformer_lm", "--arch transformer_lm_f2"),
         ("--criterion", "agg", "--agg-rare-fraction", 0.3, "--criterion f2_softmax"),
     ):

@@ -112,17 +112,14 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
 
 
 @pytest.mark.parametrize("frequency", [1, 3])
-def test_window_is_one_epoch(lm_data, frequency):
-    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--update-freq", frequency)
-    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
-    assert trainer.criterion.objective.counter.window == math.ceil(len(iterator) / frequency)
-
-
-def test_static_group_is_fixed_after_its_epoch(lm_data):
-    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-static-after-epoch", 2)
+def test_a_window_is_one_epoch_and_a_static_group_fixed_after_its_own(lm_data, frequency):
+    options = ("--criterion", "agg", "--update-freq", frequency, "--agg-static-after-epoch", 2)
+    trainer, iterator = trainer_for(lm_data, *options)
     for epoch, is_fixed in ((1, False), (2, False), (3, True)):
         iterator.epoch = epoch
         assert trainer.criterion.update_options()["fix_group"] is is_fixed
+    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+    assert trainer.criterion.objective.counter.window == math.ceil(len(iterator) / frequency)
 
 
 @pytest.mark.parametrize(("epochs", "is_told"), [(9, True), (10, False)])

@@ -73,15 +73,9 @@ def test_every_parameter_of_an_amp_update_has_a_gradient(lm_data):
     assert all(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
 
 
-SCALES = {"fp16": 2.0**22, "fp16 not flat": 2.0**22, "memory-efficient fp16": 2.0**22, "amp": 2.0**127}
+SCALES = {**dict.fromkeys(FP16, 2.0**22), "amp": 2.0**127}
 """Scales of the loss with which a gradient overflows."""
 NAN, INFINITY = float("nan"), float("inf")
-
-
-def spoiled(trainer, value):
-    """Makes a decoder layer yield NaN or infinity; the handle takes it back."""
-    layer = trainer.model.decoder.layers[0]
-    return layer.register_forward_hook(lambda module, inputs, output: (output[0] * value, *output[1:]))
 
 
 def attempts(trainer, mode, updates, spoil=None, frequency=1):
@@ -98,7 +92,8 @@ def attempts(trainer, mode, updates, spoil=None, frequency=1):
             scaler = trainer.optimizer.scaler
             scaler.update(SCALES[mode]) if mode == "amp" else setattr(scaler, "loss_scale", SCALES[mode])
         elif number == 4 and mode in SCALES:
-            handle = spoiled(trainer, spoil)
+            layer = trainer.model.decoder.layers[0]
+            handle = layer.register_forward_hook(lambda _module, _inputs, output: (output[0] * spoil, *output[1:]))
         samples = [data[(number * frequency + i) % len(data)] for i in range(frequency)]
         trainer.train_step(samples)
         if handle is not None:

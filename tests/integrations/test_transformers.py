@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests import sharding
 from tests.conftest import run_command
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer, word_tokenizer
 
@@ -39,11 +40,7 @@ def gradients(model, loss):
 
 
 def assert_close(found, expected, tolerance):
-    assert found.keys() == expected.keys()
-    for name in expected:
-        torch.testing.assert_close(
-            found[name], expected[name], rtol=tolerance, atol=tolerance, msg=f"{name}: {{}}".format
-        )
+    torch.testing.assert_close({**found}, {**expected}, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -126,23 +123,20 @@ def test_autocast():
 
 def test_everything_but_training_steps_is_untouched():
     model, given = gpt2(), batch()
-    keys = list(model.state_dict())
-    model.eval()
+    keys, generated = list(model.state_dict()), {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
     prompt = given["input_ids"][:, :4]
-    expected = model(**given), model.generate(prompt, max_new_tokens=5, do_sample=False, pad_token_id=0)
+    expected, continued = model.eval()(**given), model.generate(prompt, **generated)
     gated = GatedLoss(model, agg_rare_fraction=0.3)
-    found = model(**given), model.generate(prompt, max_new_tokens=5, do_sample=False, pad_token_id=0)
-    assert found[0].loss.equal(expected[0].loss) and found[0].logits.equal(expected[0].logits)
-    assert found[1].equal(expected[1])
+    found = model(**given)
+    assert found.loss.equal(expected.loss) and found.logits.equal(expected.logits)
+    assert model.generate(prompt, **generated).equal(continued)
     model.train()
-    assert model(input_ids=given["input_ids"]).logits.equal(expected[0].logits)  # no labels
+    assert model(input_ids=given["input_ids"]).logits.equal(expected.logits)  # no labels
     with torch.no_grad():
-        assert model(**given).loss.equal(expected[0].loss)
-    assert not gated.objective.counter.current.any()
-    assert list(model.state_dict()) == keys
-    assert model(**given).logits is None  # nothing that would pass for logits
-    loss, *rest = model(**given, return_dict=False)
-    assert loss.requires_grad and rest[0] is None
+        assert model(**given).loss.equal(expected.loss)
+    assert not gated.objective.counter.current.any() and list(model.state_dict()) == keys
+    loss, logits = model(**given, return_dict=False)[:2]
+    assert loss.requires_grad and logits is None  # nothing that would pass for logits
 
 
 def test_remove_restores_the_model():
@@ -361,8 +355,9 @@ def test_accumulation_of_accelerate():
 @pytest.mark.slow
 def test_several_workers_and_compiled_models_train_as_one(tmp_path):
     """DDP, FSDP and FSDP2 in float64, Trainer with DDP and with `fsdp`, and a resume of each; torch.compile."""
-    for launcher in ((), ("torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m")):
-        run_command("python", "-m", *launcher, "tests.sharding", tmp_path)
+    sharding.main(tmp_path)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
+    run_command("python", *launcher, "-m", "tests.sharding", tmp_path)
     alone, together = (torch.load(tmp_path / f"{workers}.pt", weights_only=True) for workers in (1, 2))
     assert_close(alone["compiled"]["weights"], alone["tied"]["weights"], 1e-12)
     assert (alone["agps"]["weights"]["lm_head.weight"] - alone["tied"]["weights"]["lm_head.weight"]).abs().max() > 1e-3

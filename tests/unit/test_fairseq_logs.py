@@ -56,7 +56,6 @@ def test_characters_of_texts_are_kept(tmp_path, text):
     ("lines", "words"),
     [
         (NOISE, "found 0 T-…, 0 H-…, 0 D-… lines"),
-        (without("T"), "found 0 T-…, 2 H-…, 2 D-… lines"),
         (without("H-1"), "found 2 T-…, 1 H-…, 2 D-… lines"),
         (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 1 T-…, 2 H-…, 1 D-… lines"),
         (TWO + ["T-1\tr"], "found 3 T-…, 2 H-…, 2 D-… lines"),

@@ -26,22 +26,18 @@ TIED = {**LLAMA, "tie_word_embeddings": True}
 GPT2 = {**SIZE, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 
-def matrix(rows=V, columns=D, seed=0):
-    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
-
-
-HEAD, INPUT = matrix(), matrix(seed=1)
-OTHERS = {"model.layers.0.mlp.up_proj.weight": matrix(V, V), "model.norm.weight": torch.ones(V)}
+HEAD, INPUT = (torch.randn(V, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+OTHERS = {"model.layers.0.mlp.up_proj.weight": torch.ones(V, V), "model.norm.weight": torch.ones(V)}
 UNTIED = {"lm_head.weight": HEAD, "model.embed_tokens.weight": INPUT, **OTHERS}
 
 
-def refusal(read, *arguments):
+def refusal(call):
     with pytest.raises(UserError) as caught:
-        read(*arguments)
+        call()
     return str(caught.value)
 
 
-def word_tokenizer(words=WORDS):
+def word_tokenizer(words):
     tokenizer = small_transformers.word_tokenizer(words)
     tokenizer.add_special_tokens(["<s>"])
     tokenizer.enable_truncation(2)
@@ -49,13 +45,12 @@ def word_tokenizer(words=WORDS):
     return tokenizer
 
 
-def folder(path, tensors=None, configuration=LLAMA, tokenizer=True):
-    path.mkdir(parents=True, exist_ok=True)
-    safetensors.save_file(UNTIED if tensors is None else tensors, path / "model.safetensors")
+def folder(path, tensors=UNTIED, configuration=LLAMA, words=WORDS):
+    path.mkdir()
+    safetensors.save_file(tensors, path / "model.safetensors")
     if configuration is not None:
         (path / "config.json").write_text(json.dumps(configuration))
-    if tokenizer:
-        (word_tokenizer() if tokenizer is True else tokenizer).save(str(path / "tokenizer.json"))
+    word_tokenizer(words).save(str(path / "tokenizer.json"))
     return path
 
 
@@ -64,10 +59,6 @@ def text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(TEXT)
     return path
-
-
-def embedding_of(path, tensors, configuration):
-    return PretrainedModel(folder(path, tensors, configuration, tokenizer=False)).output_embedding
 
 
 ONLY, EMBEDDING = {"lm_head.weight": HEAD}, "model.embed_tokens.weight"
@@ -88,7 +79,7 @@ CHOICES = {
 
 @pytest.mark.parametrize(("tensors", "configuration", "description"), CHOICES.values(), ids=CHOICES)
 def test_which_matrix_is_measured(tensors, configuration, description, tmp_path):
-    found = embedding_of(tmp_path / "m", tensors, configuration)
+    found = PretrainedModel(folder(tmp_path / "m", tensors, configuration)).output_embedding
     assert found.description == description and torch.equal(found.weight, HEAD)
 
 
@@ -102,8 +93,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
-    said = refusal(embedding_of, tmp_path / "m", tensors, configuration)
-    assert words in said and str(tmp_path / "m" / "model.safetensors") in said
+    path = folder(tmp_path / "m", tensors, configuration)
+    said = refusal(lambda: PretrainedModel(path).output_embedding)
+    assert words in said and str(path / "model.safetensors") in said
 
 
 def test_a_matrix_chosen_by_its_name(tmp_path):
@@ -144,7 +136,7 @@ def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
 
 
 def test_counts_are_those_of_the_text(tmp_path, text):
-    path = folder(tmp_path / "m", tokenizer=word_tokenizer())
+    path = folder(tmp_path / "m")
     vocabulary = TokenizerVocabulary.load(path / "tokenizer.json", V).counted_in(text)
     expected = [TEXT.split().count(word) for word in WORDS]
     expected[1] = 1  # "unseen" is unknown
@@ -188,7 +180,7 @@ def test_words_follow_another_word(tmp_path):
 def test_other_vocabularies_and_options(tmp_path, text):
     """A table that needs no tokens takes any models; counts are those of one vocabulary."""
     first = folder(tmp_path / "first")
-    folder(tmp_path / "second", tokenizer=word_tokenizer([*WORDS[:-1], "Oslo"]))
+    folder(tmp_path / "second", words=[*WORDS[:-1], "Oslo"])
     checkpoint = {"model": {"decoder.output_projection.weight": HEAD}, "cfg": {"task": {"_name": "language_modeling"}}}
     (tmp_path / "run").mkdir()
     torch.save(checkpoint, tmp_path / "run" / "checkpoint_last.pt")
