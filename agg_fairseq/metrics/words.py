@@ -38,7 +38,8 @@ def word_similarity(
 
     Args:
         weight: (V, D) embeddings.
-        first, second: the tokens of the two words of each pair, as rows; none for a word that is not covered.
+        first: the tokens of the first word of each pair, as rows; none for a word that is not covered.
+        second: those of the second word.
         scores: human scores of the similarity of each pair, on any scale.
 
     Returns:
