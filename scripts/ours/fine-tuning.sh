@@ -26,11 +26,7 @@ for rate in -low:0.001:0.0001 -high:0.01:0.001 :0.003:0.0003; do
   train cures/mle untied$suffix $shared $untied
   train cures/mle agg-untied$suffix $shared $agg $untied
 done
-train cures/mle frozen-embedding $shared criterion._name=freeze_rare criterion.freeze_below=0.9
 train cures/mle adam-0.98 $shared "optimizer.adam_betas='(0.9,0.98)'"
-train cures/mle agg-alpha $shared criterion._name=agg criterion.agg_alpha=0.03 criterion.agg_window=1000
-# A token of this rank occurs about 200 times in the new texts.
-train cures/mle agps $shared criterion._name=agps criterion.agps_rare_rank=350 criterion.agps_mu1=250 criterion.agps_mu2=20
 # Training on old text as well: random lines of it, as 1, 5 and 10% of the words
 once $RUNS/shuffled shuf --random-source=$old/encoded/train $old/encoded/train
 for percent in 1 5 10; do
@@ -41,7 +37,6 @@ for percent in 1 5 10; do
     --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin
   data=$mix train cures/mle old-$percent $shared
 done
-train cures/mle slow-embedding $shared common.user_dir=$here/interventions optimizer._name=slow_w
 
 for row in $rows; do
   run=$RUNS/$row

@@ -1,4 +1,4 @@
-"""Interventions that `second-moments.sh` and `fine-tuning.sh` compare, and that no page recommends.
+"""Interventions that `second-moments.sh` compares, and that no page recommends.
 
 fairseq imports this folder as its user_dir. W is the output embedding, with a group of its own in the optimizer.
 """
@@ -27,21 +27,6 @@ class AmsgradOfW(AdamOfEmbedding):
     def group_options(self, trainer: Any) -> dict[str, Any]:
         """Of W."""
         return {"amsgrad": True}
-
-
-@register_optimizer("slow_w", dataclass=FairseqAdamConfig)
-class SlowW(AdamOfEmbedding):
-    """Adam, for W with a tenth of the learning rate."""
-
-    def group_options(self, trainer: Any) -> dict[str, Any]:
-        """Of W: it is only told apart."""
-        return {}
-
-    def set_lr(self, lr: float) -> None:
-        """The learning rate of an update. The trainer may ask before W has its group."""
-        super().set_lr(lr)
-        if len(self.param_groups) > 1:
-            self.param_groups[-1]["lr"] = lr / 10
 
 
 @register_optimizer("long_memory_of_frequent_rows", dataclass=FairseqAdamConfig)
