@@ -5,12 +5,12 @@
 #   takes    19 GPU hours each, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
 #   differs  348 million parameters where the paper says 358; the texts of Tables 5 and 15 are the first of the test split,
 #            50 tokens of prefix and 100 of continuation, since the paper does not say which it shows. At tiny, rare is the
-#            rarest 5% at each update instead of an α, blocks have 128 tokens, and the words are of that text
+#            rarest 5% at each update instead of an α, blocks have 128 tokens, and the words are frequent ones
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity
 . "$(dirname -- "$0")/../env.sh"
 block="--tokens-per-sample 512" context="--context-window 400" words="--words ${WORDS:-homepage Werewolf policymakers}"
 if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100"; fi
-if [ "$SIZE$WORDS" = tiny ]; then words="--words function error string"; fi
+if [ "$SIZE$WORDS" = tiny ]; then words="--words with from that"; fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle mle size=$(size agg)
