@@ -5,9 +5,9 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[transformers]'")
 
-from agg_fairseq.checkpoints import open_models
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import under_trained
 from agg_fairseq.integrations.transformers import GatedLoss
 
