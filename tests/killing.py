@@ -23,17 +23,17 @@ KILLED = -signal.SIGKILL
 
 def train(arguments, log, moment=None):
     """The exit status of fairseq-train. What it printed is in `log`, and in `log`.targets the tokens of each update."""
-    return _statuses([(arguments, log, moment)])[0]
+    return _statuses((arguments, log, moment))[0]
 
 
 def train_by_two(arguments, log, moment=None):
     """Two workers over gloo, both killed at the same moment: the exit statuses."""
     shared = [*arguments, "--ddp-backend", "legacy_ddp", "--load-checkpoint-on-all-dp-ranks"]
     first, second = ([*shared, *options] for options in options_of_workers(Path(log).parent))
-    return _statuses([(first, f"{log}.0", moment), (second, f"{log}.1", None)])
+    return _statuses((first, f"{log}.0", moment), (second, f"{log}.1", None))
 
 
-def _statuses(trainings):
+def _statuses(*trainings):
     workers = [processes.Process(target=_train, args=training) for training in trainings]
     for worker in workers:
         worker.start()

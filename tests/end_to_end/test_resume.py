@@ -199,21 +199,18 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     assert Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times}) == expected[7]
 
 
-def said_of_counts(log):
-    return [line for line in open(log) if "agg: restored" in line or "agg: the window of token counts" in line]
-
-
 @pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
     """In its folder with a new optimizer; or in another one, whose later starts go on from its own checkpoint."""
     mle, tuned = tmp_path / "mle", tmp_path / "tuned"
     assert train(options(lm_data, mle, "--criterion", "mle", "--max-update", "3"), f"{mle}.log") == 0
-    more = ("--finetune-from-model", mle / "checkpoint_best.pt")
-    for updates, words in (("2", "starts empty at update 0"), ("4", "agg: restored the counts of 1 updates")):
+    own, new = ("--finetune-from-model", mle / "checkpoint_best.pt"), ("--reset-optimizer", "--reset-lr-scheduler")
+    for folder, updates, more, words in (
+        (tuned, "2", own, "agg: the window of token counts starts empty at update 0"),
+        (tuned, "4", own, "agg: restored the counts of 1 updates"),
+        (mle, "5", new, "agg: the window of token counts starts empty at update 0"),
+    ):
         log = tmp_path / f"{updates}.log"
-        assert train(options(lm_data, tuned, *AGG, *more, "--max-update", updates), log) == 0
-        assert words in said_of_counts(log)[0]
-    more = ("--max-update", "5", "--reset-optimizer", "--reset-lr-scheduler")
-    assert train(options(lm_data, mle, *AGG, *more), f"{mle}.log") == 0
-    assert "starts empty at update 0" in said_of_counts(f"{mle}.log")[-1]
-    assert '"rare_tokens": "17"' in open(f"{mle}.log").read()
+        assert train(options(lm_data, folder, *AGG, *more, "--max-update", updates), log) == 0
+        assert words in log.read_text()
+    assert '"rare_tokens": "17"' in log.read_text()

@@ -70,9 +70,6 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     assert log["adv_loss_number"] == 0, "adversarial training is no measure"
 
 
-# Statistics of the embedding.
-
-
 def test_when_statistics_are_formed():
     """Of each embedding, once per attempt at an update that is due, and once per validation."""
     statistics = EmbeddingStatistics(2)
@@ -83,9 +80,6 @@ def test_when_statistics_are_formed():
         assert statistics.of(one, True) == {}
         assert statistics.of(one, False)["mean_share"][0] < 0.9 < statistics.of(other, False)["mean_share"][0]
     assert all(math.isnan(value) for value, _ in statistics.of(one * math.nan, False).values())
-
-
-# What `agg` is told by fairseq; its state is tested by itself.
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
@@ -140,9 +134,6 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
     assert seen == ["meta"] and criterion.objective.never_rare.device.type == "meta"
-
-
-# Options.
 
 
 @pytest.mark.parametrize(
