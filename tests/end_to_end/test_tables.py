@@ -126,12 +126,12 @@ def test_fine_tuning_on_another_text(clone, shared_data, tmp_path):
     new = head_of(shared_data / "multi30k", tmp_path / "new", [f"{split}.en" for split in splits], lines)
     for split in splits:
         (new / f"{split}.en").rename(new / split)
-    models = ("before", "adam", "frozen-absent", "old-10", "slow-embedding")
+    models = ("before", "adam", "frozen-absent", "old-10")
     variables = {"DATA": old, "NEW": new, "RUNS": tmp_path / "runs", "MODELS": " ".join(models), "VOCABULARY": 500}
     table = rows(clone.run("ours/fine-tuning.sh", *LM, "optimization.max_update=20", **variables).stdout)
     columns = table[""]
     moved = {name: float(table[name][columns.index("moved")]) for name in models}
-    assert moved["before"] == moved["frozen-absent"] == 0 < moved["slow-embedding"] < moved["adam"]
+    assert moved["before"] == moved["frozen-absent"] == 0 < moved["adam"]
     total = {name: float(table[name][columns.index("old text")].replace(",", "")) for name in models}
     assert total["old-10"] < total["adam"]
     without, with_constants = (float(table["adam"][column].replace(",", "")) for column in (1, -1))
