@@ -7,7 +7,7 @@
 # With β₂ = 0.98, as in many recipes of fairseq, Adam forgets a gradient after about 50 updates, before a rare token appears
 # again: the embeddings degenerate. AGG prevents that, with the same total perplexity after calibration; β₂ = 0.999 prevents
 # it too, and lowers the total (docs/which-cure.md).
-RUNS=${RUNS:-runs/demo} SIZE=paper JOBS=${JOBS:-2}
+RUNS=${RUNS:-runs/demo} SIZE=paper JOBS=${JOBS:-3}
 . "$(dirname -- "$0")/../env.sh"
 if [ -z "$DATA" ]; then
   corpus $RUNS text/prepare.sh --vocabulary 4000
