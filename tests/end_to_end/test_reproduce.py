@@ -1,6 +1,7 @@
 """Scripts of tables: what is done once, what is refused and when, dry runs, several seeds, and the index."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -100,7 +101,8 @@ def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
                 trainings[str(key)] = line
     assert len(trainings) > 150
     checked = [sys.executable, "-m", "scripts.train", "--check"]  # a new process, without fairseq at first, is faster
-    subprocess.run(checked, input="\n".join(trainings.values()), text=True, check=True, cwd=ROOT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # and not in ROOT, which may have trainings of its own
+    subprocess.run(checked, input="\n".join(trainings.values()), text=True, check=True, cwd=tmp_path, env=environment)
 
 
 def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data, tmp_path):
