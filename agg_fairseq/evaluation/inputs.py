@@ -43,6 +43,8 @@ def load_embedding_vocabulary(
     if checkpoints and pretrained:
         first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
         raise UserError(f"{second}: found a model of transformers; expected one vocabulary, that of {first}")
+    if train_text is not None and checkpoints or data is not None and pretrained:
+        raise UserError("--data is for checkpoints of fairseq-train, --train-text for models of transformers; drop one")
     if pretrained:
         vocabularies = {
             model: TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))

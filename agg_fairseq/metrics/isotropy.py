@@ -94,7 +94,7 @@ def isoscore(weight: Tensor) -> float:
         weight: (V, D) embeddings. Rows of zeros are points like any others.
 
     Returns:
-        In [0, 1]: (k − 1) / (D − 1) if the variance is spread evenly over k of the D dimensions. With fewer rows than
+        In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k of the D dimensions. With fewer rows than
         dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions. 0 if all rows are
         equal; otherwise 1 if D = 1, because the only dimension is used.
 
@@ -106,7 +106,7 @@ def isoscore(weight: Tensor) -> float:
     """
     scatter = _gram(weight, mean_row(weight))  # a multiple of C
     variance, dimension = scatter.trace(), len(scatter)
-    if not variance > 0:
+    if variance <= 0:
         return 0.0
     if dimension == 1:
         return 1.0
@@ -181,7 +181,7 @@ def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Te
     total, count = torch.zeros(weight.size(1), dtype=torch.float64, device=weight.device), 0
     for rows in row_chunks(weight, center):
         norms = rows.norm(dim=1, keepdim=True)
-        is_nonzero = norms.squeeze(1) > 0
+        is_nonzero = norms.squeeze(1) != 0  # true of NaN, which is then the result
         total += (rows[is_nonzero] / norms[is_nonzero]).sum(0)
         count += int(is_nonzero.sum())
     return total, count

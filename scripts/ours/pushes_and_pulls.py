@@ -123,8 +123,7 @@ def sums(checkpoint: Checkpoint, data: str) -> tuple[PushPull, Tensor, float]:
     # With a group of its own, the output embedding is the last parameter; else it has its place among all.
     place = next((index for index, parameter in enumerate(parameters) if parameter is layer.weight), None)
     state = saved["state"][group["params"][0] if len(saved["param_groups"]) > 1 else place]
-    beta2 = group["betas"][1] if group.get("beta2") is None else group["beta2"]
-    forgotten = (1 - beta2) * torch.ones(len(layer.weight), dtype=torch.float64)
+    forgotten = (1 - group["betas"][1]) * torch.ones(len(layer.weight), dtype=torch.float64)
     zeros = (1 - forgotten[:, None]) ** (state["step"] + 1)  # as Adam corrects v, by row
     correction = (1 - zeros).sqrt().float()
 

@@ -52,6 +52,8 @@ def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, 
     )
     expected = "(en-de); expected models of one task"
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
+    both = ("--data", lm_data, "--train-text", "text")  # of which only one is counted
+    assert "--train-text for models of transformers; drop one" in refused(capsys, "isotropy", models[0], *both)
 
 
 def test_what_is_no_embedding(lm_runs, tmp_path, capsys):

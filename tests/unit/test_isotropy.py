@@ -53,6 +53,11 @@ def test_isoscore_of_degenerate_rows(rows, expected):
     assert isoscore(rows) == pytest.approx(expected, abs=1e-12) and 0 <= isoscore(rows) <= 1
 
 
+def test_a_nan_is_no_direction_that_is_left_out():
+    rows = torch.eye(3, 2).index_fill(0, torch.tensor([1]), math.nan)
+    assert math.isnan(isoscore(rows)) and math.isnan(mean_cosine(rows))
+
+
 def test_isotropy_by_hand():
     """±e1, ±e2: Z is 2 + 2 cosh 1 along both. One row (2, 0): Z(±e1) = e^±2 by eigh's sign, Z(e2) = 1; I is e^−2."""
     cross = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
