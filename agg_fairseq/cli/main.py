@@ -32,7 +32,6 @@ COMMANDS = {
     "neighbors": "the tokens whose output embeddings are nearest to those of given words",
     "calibrate": "rare tokens expected as often as they appear: one offset per group, as a bias",
     "tokens": "under-trained tokens (glitch tokens), found from the weights of models alone",
-    "convert-to-f2": "a model with the ordinary softmax becomes one with the factorized output layer",
     "average-checkpoints": "the mean of the last checkpoints of a run, as a checkpoint",
     "report": "one HTML page that compares runs: settings, curves, all measures and pictures, texts",
     "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …",
@@ -49,7 +48,6 @@ CHECKPOINT = rb"PK\x03\x04.{26}[^/]+/data\.pkl"  # a zip archive, of which this 
 BEGINNINGS = {
     "average-checkpoints": CHECKPOINT,
     "calibrate": CHECKPOINT,
-    "convert-to-f2": CHECKPOINT,
     "generate-lm": rb'\{"prefix": ',
     "align": rb"\d+-\d+[ \n]|\n",
     "plot": rb"\x89PNG|%PDF|<\?xml[^>]*>\s*<!DOCTYPE svg",

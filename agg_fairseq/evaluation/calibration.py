@@ -1,5 +1,6 @@
 """A model whose frequency groups are calibrated: one offset per group, saved as the bias of its output layer."""
 
+import copy
 from pathlib import Path
 
 import torch
@@ -14,7 +15,6 @@ from ..result import Result
 from .inputs import find_device
 from .scoring import BinarizedText
 
-WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
 LAYER = "decoder.output_projection"
 COLUMNS = {"perplexity": ("frequent", "medium", "rare", "total"), "expected_over_observed": ("rare",)}
 
@@ -48,18 +48,23 @@ def calibrate(
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
-    from ..models.from_checkpoint import sibling_state  # imports fairseq
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     if not 0 < share <= 1:
         raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path)
+    architecture = model.model_options.get("_name") or model.model_options.get("arch")
+    name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
+    with_bias = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
+    with_bias |= {already: already for already in with_bias.values()}
+    if name not in with_bias or model.model_options.get("adaptive_softmax_cutoff") is not None:
+        expected = "a transformer_lm or transformer with one softmax, with a log-unigram bias or without"
+        raise UserError(f"{model}: found a model {name}; expected {expected}")
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}
     vocabulary = text.load_vocabulary(models)
-    expected = "a transformer_lm or transformer, with a log-unigram bias or without"
-    siblings = WITH_BIAS | {name: name for name in WITH_BIAS.values()}
-    state = sibling_state(model, siblings, expected, unigram_bias="learned")
     text.check(vocabulary)
+
     groups, torch_device = vocabulary.groups("types", occurrences_in), find_device(device)
     chunks = text.score(models, "calibrating", vocabulary, torch_device)
     statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
@@ -74,7 +79,14 @@ def calibrate(
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = model.output_embedding.saved
     parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
-    state["model"] = parameters
+    # All else is as it was, but for the state of the optimizer and the best validation, which are of the old model.
+    state = {**model.state, **{key: copy.deepcopy(model.state.get(key)) for key in ("cfg", "args")}}
+    extra = {key: value for key, value in (state.get("extra_state") or {}).items() if key not in ("best", "val_loss")}
+    state |= {"model": parameters, "last_optimizer_state": None, "extra_state": extra}
+    options = state["cfg"]["model"] if state["cfg"] else state["args"]
+    options = options if isinstance(options, dict) else vars(options)
+    names = {key: with_bias[name] + options[key].removeprefix(name) for key in ("_name", "arch") if options.get(key)}
+    options.update(names, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     as_it_was = statistics.measures()

@@ -94,9 +94,9 @@ def isoscore(weight: Tensor) -> float:
         weight: (V, D) embeddings. Rows of zeros are points like any others.
 
     Returns:
-        In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k of the D dimensions. With fewer rows than
-        dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions. 0 if all rows are
-        equal; otherwise 1 if D = 1, because the only dimension is used.
+        In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k of the D dimensions.
+        With fewer rows than dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions.
+        0 if all rows are equal; otherwise 1 if D = 1, because the only dimension is used.
 
     Examples:
         >>> isoscore(torch.tensor([[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, -1.0, 5.0]]))

@@ -1,6 +1,5 @@
-"""The model of a checkpoint, built by fairseq; and the checkpoint of a sibling, a model with another output layer."""
+"""The model of a checkpoint, built by fairseq."""
 
-import copy
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,33 +42,3 @@ def build_model(
             f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
             "a registered architecture, and the data folder that it was trained with"
         ) from error
-
-
-def sibling_state(checkpoint: Checkpoint, siblings: Mapping[str, str], expected: str, **options: Any) -> dict[str, Any]:
-    """The contents of a checkpoint like `checkpoint`, for a model with another output layer; `model` is to be set.
-
-    The state of the optimizer and the best validation are of the old model; both are left out.
-
-    Args:
-        checkpoint: where everything else is taken from; a UserError says if its model has no sibling.
-        siblings: the model that each takes the place of, as fairseq names them; names of architectures begin with that.
-        expected: names the models that have a sibling, for the error.
-        options: of the new output layer.
-    """
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    name = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch") or "?"
-    model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
-    if model not in siblings:
-        raise UserError(f"{checkpoint}: found a model {name}; expected {expected}")
-    if checkpoint.model_options.get("adaptive_softmax_cutoff") is not None:
-        raise UserError(f"{checkpoint}: found an adaptive softmax; expected one softmax over all tokens")
-    state = {**checkpoint.state, "model": None, "last_optimizer_state": None}
-    state |= {key: copy.deepcopy(state.get(key)) for key in ("cfg", "args")}
-    extra = state.get("extra_state") or {}
-    state["extra_state"] = {key: extra[key] for key in extra if key not in ("best", "val_loss")}
-    of_model = state["cfg"]["model"] if state["cfg"] else state["args"]
-    of_model = of_model if isinstance(of_model, dict) else vars(of_model)
-    names = {key: siblings[model] + of_model[key].removeprefix(model) for key in ("_name", "arch") if of_model.get(key)}
-    of_model.update(names, **options)
-    return state

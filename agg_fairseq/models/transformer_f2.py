@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
@@ -38,9 +39,13 @@ class F2Options(FairseqDataclass):
 
 
 class F2Layer(FactorizedSoftmax):
-    """The factorized softmax. Until a checkpoint or `fill` brings the classes, all tokens are in one."""
+    """The factorized softmax. Until a checkpoint or `fill` brings the classes, all tokens are in one.
+
+    It also loads a state of the ordinary softmax, which has W alone; `fill` then derives U from W.
+    """
 
     decoding = "joint"
+    continues_softmax = False
 
     def __init__(self, weight: nn.Parameter, assignment: str, number: int) -> None:
         with torch.random.fork_rng(devices=[]):  # U is drawn when the classes are known
@@ -52,8 +57,17 @@ class F2Layer(FactorizedSoftmax):
         return self.classes.number == 1
 
     def fill(self, counts: Tensor) -> None:
-        """Makes the frequency classes from training counts (V,), and draws U."""
-        self.assign(assign_classes(self.assignment, self.number, counts).to(self.class_of_token.device))
+        """Makes the frequency classes from training counts (V,), and draws U.
+
+        After the ordinary softmax, a class has its mean row of W instead, weighted by the counts: around the training
+        frequencies, log Σ_{k in c} exp(h·w_k) changes with h as h times this mean does.
+        """
+        of_token = assign_classes(self.assignment, self.number, counts).to(self.class_of_token.device)
+        self.assign(of_token)
+        if self.continues_softmax:
+            share = F.one_hot(of_token) * counts.to(of_token.device).clamp(min=1e-3)[:, None]  # V x C
+            with torch.no_grad():
+                self.class_weight.copy_((share / share.sum(0)).T @ self.weight.float())
         sizes = self.classes.sizes
         logger.info(f"{self.assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens")
 
@@ -63,6 +77,13 @@ class F2Layer(FactorizedSoftmax):
             return self.log_prob(features)
         chosen = choose_class(features, self.class_weight, sample=self.decoding == "sample-class")
         return decoupled_log_prob(features, self.weight, self.class_weight, self.classes, chosen)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if f"{prefix}class_of_token" not in state_dict:
+            self.continues_softmax = True
+            placeholders = {"class_of_token": self.class_of_token, "class_weight": self.class_weight}
+            state_dict.update({f"{prefix}{name}": value for name, value in placeholders.items()})
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 class F2TransformerDecoder(TransformerDecoderBase):

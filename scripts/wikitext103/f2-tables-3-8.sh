@@ -15,9 +15,8 @@ if [ -n "${LYRICS:-}" ]; then size=f2-lyrics k=20 pieces="--vocabulary 40000"; f
 corpus data/wikitext103-sentencepiece wikitext103/prepare.sh --tokenizer sentencepiece $pieces
 train wikitext103/mle f2-mle size=$size
 train wikitext103/f2 f2 size=$size
-start=$RUNS/f2-mle/converted.pt
-once $start agg-fairseq convert-to-f2 $RUNS/f2-mle --data $data/data-bin -o $start
-train wikitext103/f2 f2-transfer size=$size checkpoint.finetune_from_model=$start
+finish
+train wikitext103/f2 f2-transfer size=$size checkpoint.finetune_from_model=$RUNS/f2-mle/checkpoint_best.pt
 for assignment in equal-frequency equal-token; do
   for classes in 2 4 8 16; do
     train wikitext103/f2 f2-$assignment-$classes size=$size model.f2_assignment=$assignment model.f2_classes=$classes

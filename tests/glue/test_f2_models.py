@@ -7,9 +7,13 @@ import math
 import pytest
 import torch
 
+from agg_fairseq.checkpoints import Checkpoint
+from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.f2 import choose_class, equal_frequency, equal_token, mefmax
 from agg_fairseq.functional import cosine_regularizer
-from tests.small_trainings import F2_LM, F2_MT, TIED, batches, build, configuration, logged, target_counts
+from tests.commands import save_model
+from tests.conftest import called
+from tests.small_trainings import COMMON, F2_LM, F2_MT, TIED, batches, build, configuration, logged, target_counts
 
 PAD, BOS, EOS = 1, 0, 2
 
@@ -88,6 +92,24 @@ GENERATORS = {
 
 
 @pytest.mark.grid(2)
+def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
+    """W is kept, and U is each class's mean row of W, weighted by the counts; fairseq-train goes on from there."""
+    start, saved = save_model(tmp_path / "mle.pt", lm_data, TIED, updates=20), tmp_path / "f2"
+    arguments = (*F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--finetune-from-model", start)
+    arguments = [argument for argument in arguments if argument != "--no-save"]
+    log = called("train", lm_data, *arguments, "--lr", 0, "--max-update", 1, "--save-dir", saved)
+    assert "class_nll" in log
+    before, after = (Checkpoint(path) for path in (start, saved / "checkpoint_last.pt"))
+    assert all(torch.equal(after.parameters[name], value) for name, value in before.parameters.items())
+    counts = BinarizedVocabulary.load(lm_data, None).counts
+    of_token = after.parameters["decoder.output_projection.class_of_token"].long()
+    assert torch.equal(of_token, mefmax(counts))
+    for number, row in enumerate(after.parameters["decoder.output_projection.class_weight"]):
+        members, share = before.output_embedding.weight[of_token == number], counts[of_token == number].float()
+        expected = (share @ members) / share.sum() if share.sum() else members.mean(0)
+        torch.testing.assert_close(row, expected, rtol=1e-2, atol=1e-4)  # tokens that do not occur count a thousandth
+
+
 @pytest.mark.parametrize(
     ("first", "decoding"),
     [

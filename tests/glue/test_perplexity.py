@@ -114,7 +114,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data):
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
-        (runs, PlainText("test.txt"), None, "--data: found none"),
+        (runs, PlainText("test.txt"), None, "--train-text for models of transformers"),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored, calibrate=fitted_on)

@@ -26,7 +26,6 @@ models
 criterions
 integrations
 evaluation
-f2.conversion
 plots
 report
 cli user_dir
@@ -35,7 +34,7 @@ cli user_dir
 longest counts."""
 PURE = """
 functional modules objective optim f2 metrics integrations checkpoints data
-data.binarized data.vocabulary data.tokenizer_vocabulary evaluation f2.conversion plots report cli.main
+data.binarized data.vocabulary data.tokenizer_vocabulary evaluation plots report cli.main
 """.split()
 
 

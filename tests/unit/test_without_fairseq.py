@@ -37,7 +37,6 @@ def place(tmp_path):
 NEED_FAIRSEQ = (
     "eval-lm {}/lm --data {}/data",
     "isotropy {}/lm --data {}/data",
-    "convert-to-f2 {}/lm --data {}/data --output {}/out",
     "report {}/lm --data {}/data --output {}/out.html",
     "plot projection {}/lm --data {}/data -o {}/out.png",
 )
