@@ -28,7 +28,6 @@ from .binarized import count_tokens, load_dictionary, training_pair
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
 ALIGNER_MODEL = 3  # of eflomal: an HMM with fertility
-NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 Link = tuple[int, int]
 Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same length
@@ -91,45 +90,8 @@ def parse_links(line: str) -> list[Link]:
     return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
-def symmetrize(forward: set[Link], reverse: set[Link]) -> set[Link]:
-    """Joins the links (s, t) of two directions by grow-diag-final-and.
-
-    It starts from the links that both directions have. "Grow-diag": as long as one is found, a link of either direction
-    is added that is next to a link already there, diagonally too, and has a word that is not linked yet. "Final-and":
-    then the links of `forward` are added, and after them those of `reverse`, if neither of their words is linked yet.
-    Links are visited by source, then by target position, and the neighbors of a link in the order of `NEIGHBORS`.
-
-    Reference: Koehn et al. (2003), Sec. 3.1; diag and final-and as in Koehn et al. (2005).
-    """
-    # Not NLTK's grow_diag_final_and, whose tests for linked words never fail: it returns all of forward | reverse.
-    links = forward & reverse
-    sources, targets = {s for s, _ in links}, {t for _, t in links}
-    union = forward | reverse
-
-    def add(link: Link) -> None:
-        links.add(link)
-        sources.add(link[0])
-        targets.add(link[1])
-
-    ordered = sorted(union)
-    before = -1
-    while before < len(links) < len(union):
-        before = len(links)
-        for s, t in ordered:
-            if (s, t) in links:
-                for down, right in NEIGHBORS:
-                    near = (s + down, t + right)
-                    if near in union and (near[0] not in sources or near[1] not in targets):
-                        add(near)
-    for direction in (forward, reverse):
-        for link in sorted(direction - links):
-            if link[0] not in sources and link[1] not in targets:
-                add(link)
-    return links
-
-
 def align_split(data: str | Path, output: str | Path) -> Result:
-    """Aligns the words of a parallel training split by eflomal, in both directions, combined by grow-diag-final-and.
+    """Aligns the words of a parallel training split by eflomal; a link is one that it finds in both directions.
 
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
@@ -166,15 +128,15 @@ def align_split(data: str | Path, output: str | Path) -> Result:
         def write(temporary: Path) -> None:
             with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:
                 both = zip(ahead, back, strict=True)
-                for lines in tqdm(both, "symmetrizing", number, unit="pair", disable=None, leave=False):
-                    links = symmetrize(*(set(parse_links(line)) for line in lines))
+                for forward_links, reverse_links in both:
+                    links = {*parse_links(forward_links)} & {*parse_links(reverse_links)}
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 
         atomic_write(output, write)
     settings = {
         "aligner": f"eflomal-{importlib.metadata.version('eflomal')},no-seed",
         "model": ALIGNER_MODEL,
-        "symmetrized": "grow-diag-final-and",
+        "symmetrized": "intersection",
         "languages": "-".join(languages),
         "sentence-pairs": number,
     }

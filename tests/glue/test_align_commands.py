@@ -93,7 +93,7 @@ def test_align_with_eflomal(mt_data, tmp_path, capsys):
     output = tmp_path / "new" / "en-de.align"
     printed = run(capsys, "align", mt_data, "--output", output)
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
-    assert "|model:3|symmetrized:grow-diag-final-and|languages:en-de|sentence-pairs:80|" in printed
+    assert "|model:3|symmetrized:intersection|languages:en-de|sentence-pairs:80|" in printed
     lines = output.read_text().splitlines()
     pairs = list(zip(sentences(mt_data, "en"), sentences(mt_data, "de"), lines, strict=True))
     linked = [(source[s], target[t]) for source, target, line in pairs for s, t in parse_links(line)]
