@@ -134,25 +134,12 @@ METRICS = {
     "target_share": Metric("{} (%)", scale=100),
     "updates_per_occurrence": Metric("updates per occurrence {}"),
     "change_by_beta2": Metric("PPL with 0.999 (%)", scale=100, digits=1),
-    # under-trained tokens: of a model, and of a token
-    "indicator": Metric("indicator"),
-    "known_unused": Metric("known unused"),
-    "threshold": Metric("threshold", digits=3),
-    "threshold_reason": Metric("threshold is"),
-    "others": Metric("tokens"),
-    "below": Metric("below"),
-    "below_share": Metric("below (%)", scale=100),
-    "norm": Metric("norm", digits=3),
-    "distance": Metric("distance", digits=3),
-    "count": Metric("count"),
-    "group": Metric("group"),
     # what commands wrote
     "texts": Metric("texts"),
     "generated_tokens": Metric("generated"),
     "unused_tokens": Metric("unused"),
     "sentence_pairs": Metric("sentence pairs"),
     "updates": Metric("updates"),
-    "kl": Metric("KL (nats)", digits=4),
 }  # fmt: on
 """All metrics by their names in a `Result` and in JSON."""
 

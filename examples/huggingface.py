@@ -7,7 +7,7 @@ byte-level BPE on the training text, then the same model five times with the sam
 β₂ = 0.98; with β₂ = 0.999, Trainer's default; with AGG, and with AGG and a fixed bias (both 0.98); and with the bias
 and β₂ = 0.999. It prints the columns of `agg-fairseq eval-lm`; docs/huggingface.md has the table.
 
-The models are saved with their tokenizer in the output folder, whose sub-folders `agg-fairseq eval-lm`, `tokens`,
+The models are saved with their tokenizer in the output folder, whose sub-folders `agg-fairseq eval-lm`,
 `isotropy`, `neighbors` and others take.
 """
 

@@ -31,7 +31,6 @@ COMMANDS = {
     "word-similarity": "agreement of output embeddings with human scores of pairs of words",
     "neighbors": "the tokens whose output embeddings are nearest to those of given words",
     "calibrate": "rare tokens expected as often as they appear: one offset per group, as a bias",
-    "tokens": "under-trained tokens (glitch tokens), found from the weights of models alone",
     "average-checkpoints": "the mean of the last checkpoints of a run, as a checkpoint",
     "report": "one HTML page that compares runs: settings, curves, all measures and pictures, texts",
     "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …",

@@ -47,10 +47,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sentencepiece_model": {"metavar": "FILE", "help": "model of sentencepiece"},
     "bpe_codes": {"metavar": "FILE", "help": "codes of subword_nmt or fastbpe"},
     "words": {"nargs": "+", "metavar": "WORD", "help": "words whose neighbors are shown"},
-    "unused": {
-        "type": int, "nargs": "+", "metavar": "ROW",
-        "help": "rows of tokens that are known to be unused (default: those that the vocabulary knows)",
-    },
     "datasets": {
         "nargs": "+", "metavar": "DATASET",
         "help": "files with a line word<TAB>word<TAB>score for each pair, or names, MEN, WS353, RG65, RW, of "

@@ -23,11 +23,10 @@ from .neighbors import neighbors
 from .perplexity import perplexity
 from .scoring import BinarizedText, PlainText
 from .text_metrics import text_metrics
-from .under_trained import under_trained
 from .word_similarity import word_similarity
 
 __all__ = [
     "Result", "BinarizedText", "PlainText", "TokenizerOptions",
-    "perplexity", "calibrate", "group_shares", "isotropy", "under_trained",
+    "perplexity", "calibrate", "group_shares", "isotropy",
     "neighbors", "word_similarity", "align_sim", "generate_texts", "text_metrics", "bleu",
 ]  # fmt: skip

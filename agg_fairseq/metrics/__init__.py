@@ -24,14 +24,14 @@ from .isotropy import (
 )
 from .next_token import NextTokenStatistics
 from .texts import distinct, kl_divergence, ms_jaccard, repetition, self_bleu, unique_tokens
-from .words import nearest_neighbors, unused_distance, word_similarity, word_vectors
+from .words import nearest_neighbors, word_similarity, word_vectors
 
 __all__ = [
     "FrequencyGroups", "frequency_groups", "relative_frequency_groups", "frequency_mass_groups",
     "occurrence_groups", "group_shares",
     "NextTokenStatistics",
     "Geometry", "geometry", "isoscore", "isotropy", "mean_cosine", "mean_cosine_between", "mean_inner_product",
-    "mean_row", "singular_values", "principal_projection", "unused_distance",
+    "mean_row", "singular_values", "principal_projection",
     "nearest_neighbors", "word_similarity", "word_vectors",
     "LinkCounts", "align_sim", "orthogonal_align_sim", "group_means", "TEMPERATURE",
     "distinct", "repetition", "self_bleu", "unique_tokens", "kl_divergence", "ms_jaccard",

@@ -1,10 +1,10 @@
-"""Words and tokens in embeddings: vectors of words, nearest neighbors, agreement with people, unused tokens."""
+"""Words in embeddings: their vectors, nearest neighbors, agreement with people."""
 
 from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, normalize
+from torch.nn.functional import normalize
 
 from .isotropy import row_chunks
 
@@ -89,27 +89,3 @@ def nearest_neighbors(
     ranked = cosines.sort(dim=1, descending=True, stable=True)
     pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)
     return [[pair for pair in zip(*of_query, strict=True) if pair[1] > -torch.inf] for of_query in pairs]
-
-
-def unused_distance(weight: Tensor, unused: Sequence[int]) -> Tensor:
-    """1 − cos(w_k, Σ_u w_u) over the unused tokens u ≠ k: (V,) float64 in [0, 2]; 0 for a row of zeros.
-
-    The softmax pushes the rows of all tokens that are never a target the same way, away from the features, so that they
-    end up side by side. A row that has moved elsewhere belongs to a token that the model has learned.
-
-    Land and Bartolo also remove the first principal direction of all rows, in case they share a constant part. Where
-    many tokens are rare, that is the very direction in which unused rows lie: without it, unused and seen tokens are
-    confused (docs/tokens.md), so it is kept, as in the program that they published.
-
-    Args:
-        weight: (V, D) embeddings that are the output layer too.
-        unused: rows that are known to be of unused tokens, one or more; each is compared with the others.
-
-    Reference: Land and Bartolo (2024), Sec. 2.
-    """
-    known = weight.detach()[list(unused)].double()
-    total = known.sum(0)
-    distances = torch.cat([1 - cosine_similarity(rows, total, dim=1) for rows in row_chunks(weight)])
-    if len(known) > 1:
-        distances[list(unused)] = 1 - cosine_similarity(known, total - known, dim=1)
-    return distances.clamp(min=0).masked_fill(~weight.any(dim=1), 0)

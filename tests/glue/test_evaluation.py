@@ -37,7 +37,6 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
         "perplexity": evaluation.perplexity(run, text, calibrate=BinarizedText(lm_data)),
         "isotropy": evaluation.isotropy(run, lm_data),
         "neighbors": evaluation.neighbors(run, lm_data, words=["w3"], topk=2),
-        "under_trained": evaluation.under_trained(run, lm_data),
         "word_similarity": evaluation.word_similarity(run, lm_data, datasets=[tmp_path / "pairs.txt"]),
         "group_shares": evaluation.group_shares(lm_data, tokens_per_update=64),
         "generate_texts": replace(generated, rows={"t": generated[str(tmp_path / "t.jsonl")]}),

@@ -1,4 +1,4 @@
-"""From a training with `GatedLoss` to `eval-lm` and `tokens`, for the heads of today's models; what is refused."""
+"""From a training with `GatedLoss` to `eval-lm`, for the heads of today's models; what is refused."""
 
 import math
 
@@ -8,6 +8,7 @@ import torch
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
 from agg_fairseq.evaluation import PlainText, perplexity
+from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from tests.conftest import zipf_text
 from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
@@ -74,9 +75,9 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         parts = [part[None] for part in ids.split(LENGTH) if len(part) > 1]
         summed = sum(loaded(input_ids=part, labels=part).loss.item() * (part.numel() - 1) for part in parts)
     assert found["perplexity"]["total"] == pytest.approx(math.exp(summed / found["tokens"]), rel=1e-5)
-    found = measured("tokens", tmp_path / kind, "--train-text", text)
-    assert found["unused"] == list(range(WORDS + 1, VOCABULARY))
-    assert {token["id"]: token["count"] for token in found["tokens"]}[1] == text.read_text().split().count("w0")
+    vocabulary = load_embedding_vocabulary(open_models([tmp_path / kind]), None, text)
+    assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
+    assert vocabulary.counts[1] == text.read_text().split().count("w0")
 
 
 def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):

@@ -1,4 +1,7 @@
-"""Words that are missing from a text are found in the weights of a GPT-2 that was trained on it, and only those."""
+"""examples/under_trained_tokens.py: tokens that are missing from a text are found in the weights, and only those."""
+
+import re
+import runpy
 
 import pytest
 import torch
@@ -8,9 +11,12 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agg_fairseq.checkpoints import open_models
-from agg_fairseq.evaluation import under_trained
+from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.integrations.transformers import GatedLoss
+from tests.conftest import ROOT
+from tests.small_transformers import save_word_tokenizer
 
+EXAMPLE = runpy.run_path(str(ROOT / "examples" / "under_trained_tokens.py"))
 WORDS, MISSING, SURPLUS, BLOCK = 200, 20, 16, 64
 """Rows beyond the tokenizer are known to be unused."""
 
@@ -73,9 +79,56 @@ def trained(blocks, tied, decay, has_agg, updates=300):
 def test_missing_words_are_found(text, tied, decay, has_agg, indicator, tmp_path):
     blocks, counts = text
     trained(blocks, tied, decay, has_agg).save_pretrained(tmp_path)
-    (row,) = under_trained(open_models([tmp_path]), unused=range(WORDS, WORDS + SURPLUS)).rows.values()
-    listed = counts[[token["id"] for token in row["tokens"] if token["below"] and not token["unused"]]]
+    ((_, model),) = open_models([tmp_path]).items()
+    found = EXAMPLE["indicator"](model, range(WORDS, WORDS + SURPLUS))
+    listed = counts[(found.values <= found.threshold) & ~found.is_known]
     # The threshold is the largest of 16 unused rows, so that 16/17 of the 20 missing words are expected below it. All
     # other words occur, and two of them in the list are 20/22.
-    found = int((listed == 0).sum())
-    assert row["indicator"] == indicator and found >= 0.8 * MISSING and found >= 0.9 * len(listed)
+    missing = int((listed == 0).sum())
+    assert found.name == indicator and missing >= 0.8 * MISSING and missing >= 0.9 * len(listed)
+
+
+def test_unused_distance_by_hand():
+    weight = torch.tensor([[3.0, 0.0], [0.0, 2.0], [4.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
+    # To (3, 2), the sum of the first two: cosines 3/√13, 2/√13, 18/(5√13), −3/√13.
+    unused_distance = EXAMPLE["unused_distance"]
+    assert unused_distance(weight, [0])[1:].tolist() == pytest.approx([1, 0.2, 2, 0])
+    found = unused_distance(weight, [0, 1])
+    assert found.tolist() == pytest.approx([1, 1, 1 - 18 / 5 / 13**0.5, 1 + 3 / 13**0.5, 0])
+
+
+def test_what_is_printed(tmp_path, lm_runs, lm_data, capsys):
+    """Of a model of transformers, with what its tokenizer knows or without, and of a checkpoint of fairseq."""
+
+    def printed(*arguments):
+        EXAMPLE["main"](list(map(str, arguments)))
+        return " ".join(capsys.readouterr().out.split())
+
+    (tmp_path / "text").write_text("w1 w2 w1\n")
+    trained(torch.zeros(1, 4, dtype=torch.long), False, 0.0, False, updates=1).save_pretrained(tmp_path)
+    save_word_tokenizer(tmp_path, WORDS)
+    said = printed(tmp_path, "--train-text", tmp_path / "text", "--top", WORDS)
+    assert "200 tokens have a norm of at most" in said and "(16 known unused)" in said and said.endswith(" |")
+    assert said.count("'w") == WORDS - 1 and re.search(r"'w1' \| [\d.]+ \| 2 \|", said)
+    weights, matrix = tmp_path / "model.safetensors", "transformer.wte.weight"
+    (tmp_path / "tokenizer.json").unlink()
+    assert "(2 known unused)" in printed(weights, "--matrix", matrix, "--unused", 3, 5)
+    assert "'</s>'" in printed(lm_runs / "mle", "--data", lm_data, "--top", 1000)
+    for arguments, message in (
+        ([weights, "--matrix", matrix, "--unused", 216], "--unused: found [216]; expected rows from 0 to 215 of"),
+        ([tmp_path / "no"], "found no such file"),
+    ):
+        with pytest.raises(SystemExit):
+            printed(*arguments)
+        assert message in capsys.readouterr().err
+
+
+def test_bytes_that_are_no_text_are_unused(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(["the sea the lake the sea\n" * 9], vocab_size=270, show_progress=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    rows = tokenizer.get_vocab_size()
+    vocabulary = TokenizerVocabulary.load(tmp_path / "tokenizer.json", rows + 1)
+    assert len(vocabulary.unused) == 14 and vocabulary.unused[-1] == rows
+    assert {"À", "Á", "õ", "ÿ"} < {vocabulary.tokens[row] for row in vocabulary.unused}

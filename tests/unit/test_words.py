@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agg_fairseq.metrics import nearest_neighbors, unused_distance, word_similarity, word_vectors
+from agg_fairseq.metrics import nearest_neighbors, word_similarity, word_vectors
 
 ANGLES = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
 
@@ -70,11 +70,3 @@ def test_against_all_cosines_sorted(size, k, seed, data):
         expected = slow_neighbors(weight.double(), query.double(), k, barred)
         assert [row for row, _ in of_query] == [row for row, _ in expected]
         assert [cosine for _, cosine in of_query] == pytest.approx([cosine for _, cosine in expected], abs=1e-9)
-
-
-def test_unused_distance_by_hand():
-    weight = torch.tensor([[3.0, 0.0], [0.0, 2.0], [4.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
-    # To (3, 2), the sum of the first two: cosines 3/√13, 2/√13, 18/(5√13), −3/√13.
-    assert unused_distance(weight, [0])[1:].tolist() == pytest.approx([1, 0.2, 2, 0])
-    found = unused_distance(weight, [0, 1])
-    assert found.tolist() == pytest.approx([1, 1, 1 - 18 / 5 / 13**0.5, 1 + 3 / 13**0.5, 0])
