@@ -12,7 +12,6 @@ from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
 from ..errors import UserError
 from ..f2.decoupled_decoding import DECODINGS
-from ..f2.frequency_classes import ASSIGNMENTS
 from ..files import read_json_object
 from ..names import unique_names
 from ..result import Result
@@ -72,11 +71,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "type": int, "metavar": "N",
         "help": "texts at a time; changes no text, except those of sample-class, which the model itself draws",
     },
-    "f2_assignment": {
-        "choices": ASSIGNMENTS,
-        "help": "how tokens are assigned to frequency classes; mefmax chooses the number of classes",
-    },
-    "f2_classes": {"type": int, "metavar": "N", "help": "number of classes; 0 with mefmax"},
     "share": {
         "type": float, "metavar": "S",
         "help": "share of the offsets that is added, above 0 to 1, where another text is not to lose",

@@ -65,7 +65,7 @@ class F2Layer(FactorizedSoftmax):
         of_token = assign_classes(self.assignment, self.number, counts).to(self.class_of_token.device)
         self.assign(of_token)
         if self.continues_softmax:
-            share = F.one_hot(of_token) * counts.to(of_token.device).clamp(min=1e-3)[:, None]  # V x C
+            share = F.one_hot(of_token) * counts.to(of_token.device).float().clamp(min=1e-3)[:, None]  # V x C
             with torch.no_grad():
                 self.class_weight.copy_((share / share.sum(0)).T @ self.weight.float())
         sizes = self.classes.sizes
