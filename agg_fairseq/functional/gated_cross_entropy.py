@@ -247,10 +247,9 @@ def values_and_gradients(
                 at_target = residual.gather(1, y[:, None])  # C x 1
                 residual, undo = _rounded(residual, dtype)
                 if grad_features is not None:
-                    gradient = product(residual, w).mul_(undo)
+                    grad_features[rows] = product(residual, w).mul_(undo)
                     if margin is not None:  # dz'[y]/dh = w_y + δ, with δ held fixed
-                        gradient -= at_target * (margin / squared.clamp(min=1e-30))[:, None] * h
-                    grad_features[rows] = gradient
+                        grad_features[rows] -= at_target * (margin / squared.clamp(min=1e-30))[:, None] * h
                 if gate is not None:  # on all but the target's entry, which is put back
                     at_target = residual.gather(1, y[:, None])
                     residual.mul_(gate).scatter_(1, y[:, None], at_target)
