@@ -4,10 +4,10 @@
     python examples/under_trained_tokens.py runs/mle --data data-bin/wikitext-2
     python examples/under_trained_tokens.py model.safetensors --matrix model.embed_tokens.weight --unused 50258 50259
 
-Of one model, of fairseq-train or of transformers, it prints the tokens that are most like those that are known to be
-unused. The threshold is the largest value of a known unused token, so that n of them find n/(n + 1) of the others on
-average; with fewer than three, it is the value that 2% of the tokens do not exceed. A low norm alone has many false
-alarms: a token is under-trained if the model cannot repeat it when it is asked to.
+Of one model, of transformers or a tied one of fairseq-train without gates, it prints the tokens that are most like
+those that are known to be unused. The threshold is the largest value of a known unused token, so that n of them find
+n/(n + 1) of the others on average; with fewer than three, it is the value that 2% of the tokens do not exceed. A low
+norm alone has many false alarms: a token is under-trained if the model cannot repeat it when it is asked to.
 
 Reference: Land and Bartolo (2024), "Fishing for Magikarp".
 """
@@ -29,6 +29,7 @@ from agg_fairseq.result import format_table
 
 ALIKE = 0.5  # in the middle between the distance of equal directions, 0, and that expected of random ones, 1
 FEWEST = 3  # unused tokens that must be known for them to set the threshold
+GATED = ("agg", "agps", "freeze_rare")
 SHARE = 0.02  # of the tokens that are below the threshold otherwise, as Land and Bartolo take it
 
 
@@ -63,7 +64,9 @@ def unused_distance(weight: Tensor, unused: Sequence[int]) -> Tensor:
 def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
     """The distance to the unused rows if the input embedding is the output layer too, else the norm of the input rows.
 
-    It is also the norm if the unused rows are not alike, since gates leave them where they began, or if none is known.
+    It is also the norm if the unused rows are not alike, since gates leave them where they began, or if fewer than two
+    are known. Models of fairseq are refused where that would be misleading: their rows begin with a norm of about 1, as
+    those that were trained have; and its special tokens are never gated, other unused ones are.
     """
     embedding = model.output_embedding
     if not set(unused) <= set(range(len(embedding.saved))):
@@ -71,12 +74,16 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
     is_known = torch.zeros(len(embedding.saved), dtype=torch.bool)
     is_known[list(unused)] = True
     name, values = "norm", None
-    if unused and embedding.tied is not False:
+    if embedding.tied is not False and embedding.weight[is_known].any(dim=1).sum() > 1:
         values = unused_distance(embedding.weight, unused)
         name = "distance" if values[is_known].median() < ALIKE else "norm"
+    if isinstance(model, Checkpoint) and (name == "norm" or model.criterion_options.get("_name") in GATED):
+        raise UserError(f"{model}: found gates, untied embeddings or no two unused rows that are alike; see --help")
     if name == "norm":
         inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
         values = inputs.norm(dim=1).double()
+    if len(values) != len(is_known):
+        raise UserError(f"{model}: found {len(values)} input and {len(is_known)} output embeddings; expected as many")
     is_enough = is_known.sum() >= FEWEST
     threshold = values[is_known].max() if is_enough else values[~is_known].quantile(SHARE)
     return Indicator(name, values, threshold.item(), is_known)
@@ -97,9 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         vocabulary = None
         if isinstance(model, Checkpoint) or model.tokenizer_file.exists():
             vocabulary = load_embedding_vocabulary(dict(models), options.data, options.train_text)
-        unused = options.unused or (vocabulary.unused if vocabulary is not None else [])
+        elif options.data or options.train_text:
+            raise UserError(f"{model.tokenizer_file}: found no such file; expected the tokenizer, to count tokens by")
+        unused = sorted(set(options.unused or (vocabulary.unused if vocabulary is not None else [])))
         name, values, threshold, is_known = indicator(model, unused)
-    except UserError as error:
+    except (UserError, OSError, UnicodeError) as error:
         fail(str(error))
     counts = None if vocabulary is None else vocabulary.counts
     rows = [row for row in values.argsort(stable=True).tolist() if not is_known[row]]

@@ -131,11 +131,13 @@ class PretrainedModel:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file; UserError if there is none."""
+        """The input embedding (V, D), in the dtype of the file; UserError if there is none, or it is not finite."""
         name = self._saved_name(self.skeleton.get_input_embeddings())
         if name is None:
             raise UserError(f"{self.path}: found no input embedding among {len(self._file_of):,} parameters")
-        return self.tensor(name)
+        matrix = self.tensor(name)
+        check_finite(self.path, {name: matrix})
+        return matrix
 
     def _saved_name(self, module: nn.Module) -> str | None:
         """The name in the files of the weight of a layer of the skeleton; None if they lack it.

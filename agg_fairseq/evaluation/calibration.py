@@ -50,6 +50,8 @@ def calibrate(
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
+    from .. import models as _  # noqa: F401 — registers the architectures of this package
+
     if not 0 < share <= 1:
         raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path)
@@ -78,6 +80,7 @@ def calibrate(
     elif f"{LAYER}.bias_shift" in parameters:
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = model.output_embedding.saved
+    parameters.pop("decoder.embed_out", None)  # as older versions of fairseq name it
     parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
     # All else is as it was, but for the state of the optimizer and the best validation, which are of the old model.
     state = {**model.state, **{key: copy.deepcopy(model.state.get(key)) for key in ("cfg", "args")}}

@@ -16,6 +16,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from torch import nn
 
+from ..errors import fail
 from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `fill`
 
 
@@ -33,6 +34,10 @@ def register_transformers(name: str, options: type[FairseqDataclass], replace: C
         @classmethod
         def build_model(cls, args: Any, task: Any) -> nn.Module:
             model = super().build_model(args, task)
+            if model.decoder.output_projection is None:
+                fail(
+                    f"--arch transformer…_{name}: found --adaptive-softmax-cutoff; expected none, for one output layer"
+                )
             replace(model.decoder, args)
             return model
 

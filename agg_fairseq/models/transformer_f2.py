@@ -84,6 +84,11 @@ class F2Layer(FactorizedSoftmax):
             placeholders = {"class_of_token": self.class_of_token, "class_weight": self.class_weight}
             state_dict.update({f"{prefix}{name}": value for name, value in placeholders.items()})
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        if self.number and not self.continues_softmax and self.number != self.classes.number:
+            fail(
+                f"--f2-classes: found {self.number}; the checkpoint has {self.classes.number} classes, which are kept; "
+                "leave out --f2-assignment and --f2-classes, or begin with a model of the ordinary softmax"
+            )
 
 
 class F2TransformerDecoder(TransformerDecoderBase):

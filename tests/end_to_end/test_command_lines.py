@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.commands import read_result
-from tests.conftest import ROOT, SMALL_LM, USER_DIR, called, run_command
+from tests.commands import changed, read_result, save_model
+from tests.conftest import BIN, ROOT, SMALL_LM, USER_DIR, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
 
 COMMON = "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format json".split()
@@ -36,6 +36,25 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp
         run_command("agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1], "--json", output)
         found = read_result(output)["agg"]["perplexity"]["total"]
         assert found == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.slow
+def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
+    """In a process that has not trained; also of an architecture with sizes, and with W as old versions name it."""
+
+    def as_of_old(state):
+        state["model"]["decoder.embed_out"] = state["model"].pop("decoder.output_projection.weight")
+
+    first, second = tmp_path / "first.pt", tmp_path / "second.pt"
+    model = save_model(tmp_path / "model.pt", lm_data, "--arch", "transformer_lm_gpt")
+    old = changed(model, tmp_path / "old.pt", as_of_old)
+    run_command("agg-fairseq", "calibrate", old, "--data", lm_data, "-o", first)
+    again = ("calibrate", first, "--data", lm_data, "-o", second, "--json", tmp_path / "json")
+    run_command(BIN / "python", "-m", "agg_fairseq", *again)
+    expected = read_result(tmp_path / "json")["calibrated"]["perplexity"]["total"]
+    options = ("--path", second, "--gen-subset", "valid", "--user-dir", USER_DIR, *BLOCKS)
+    (found,) = perplexities(run_command("fairseq-eval-lm", lm_data, *options))
+    assert found == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.slow

@@ -110,8 +110,8 @@ def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_runs_of_kinds, lm_da
     start = parameters(checkpoint)
     assert len(start[f"{LAYER}.class_weight"]) != 9
     for updates in (2, 4):  # the second is a resume, from the folder's own checkpoint
-        options = ("--f2-assignment", "equal-token", "--f2-classes", 9, "--finetune-from-model", checkpoint)
-        tuned = parameters(train(lm_data, tmp_path / "tuned", *options, "--max-update", updates)[0])
+        options = ("--finetune-from-model", checkpoint, "--max-update", updates)
+        tuned = parameters(train(lm_data, tmp_path / "tuned", *options)[0])
         assert torch.equal(tuned[f"{LAYER}.class_of_token"], start[f"{LAYER}.class_of_token"])
         assert not torch.equal(tuned[f"{LAYER}.class_weight"], start[f"{LAYER}.class_weight"])
         distance, size = (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm(), start[f"{LAYER}.weight"].norm()

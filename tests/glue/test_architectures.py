@@ -79,6 +79,7 @@ def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
 
     for *options, words in (
         ("--f2-classes", 3, "no --f2-classes"),
+        ("--adaptive-softmax-cutoff", "20,40", "found --adaptive-softmax-cutoff"),
         ("--arch", "transformer_lm", "--arch transformer_lm_f2"),
         ("--criterion", "agg", "--agg-rare-fraction", 0.3, "--criterion f2_softmax"),
     ):

@@ -12,7 +12,7 @@ from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.f2 import choose_class, equal_frequency, equal_token, mefmax
 from agg_fairseq.functional import cosine_regularizer
 from tests.commands import save_model
-from tests.conftest import called
+from tests.conftest import call, called
 from tests.small_trainings import COMMON, F2_LM, F2_MT, TIED, batches, build, configuration, logged, target_counts
 
 PAD, BOS, EOS = 1, 0, 2
@@ -108,6 +108,9 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
         members, share = before.output_embedding.weight[of_token == number], counts[of_token == number].float()
         expected = (share @ members) / share.sum() if share.sum() else members.mean(0)
         torch.testing.assert_close(row, expected, rtol=1e-2, atol=1e-4)  # tokens that do not occur count a thousandth
+    others = (*F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--f2-assignment", "equal-token", "--f2-classes", 9)
+    status, _, _, err = call("train", lm_data, *others, "--finetune-from-model", saved / "checkpoint_last.pt")
+    assert status == 2 and "--f2-classes: found 9; the checkpoint has" in err
 
 
 @pytest.mark.parametrize(

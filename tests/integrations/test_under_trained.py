@@ -11,8 +11,11 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agg_fairseq.checkpoints import open_models
+from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
+from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.integrations.transformers import GatedLoss
+from tests.commands import LANGUAGE_MODEL, save_checkpoint
 from tests.conftest import ROOT
 from tests.small_transformers import save_word_tokenizer
 
@@ -112,9 +115,16 @@ def test_what_is_printed(tmp_path, lm_runs, lm_data, capsys):
     assert said.count("'w") == WORDS - 1 and re.search(r"'w1' \| [\d.]+ \| 2 \|", said)
     weights, matrix = tmp_path / "model.safetensors", "transformer.wte.weight"
     (tmp_path / "tokenizer.json").unlink()
-    assert "(2 known unused)" in printed(weights, "--matrix", matrix, "--unused", 3, 5)
-    assert "'</s>'" in printed(lm_runs / "mle", "--data", lm_data, "--top", 1000)
+    assert "(2 known unused)" in printed(weights, "--matrix", matrix, "--unused", 3, 5, 5)
+    assert "have a norm of" in printed(weights, "--matrix", matrix, "--unused", 3)  # which is like itself
+    embeddings = torch.randn(len(load_dictionary(lm_data)), 8, generator=torch.Generator().manual_seed(1))
+    unused = BinarizedVocabulary.load(lm_data, None).unused
+    embeddings[unused] = 1 + 0.01 * embeddings[unused]
+    checkpoint = save_checkpoint(tmp_path / "fairseq" / "checkpoint_best.pt", embeddings, LANGUAGE_MODEL)
+    assert f"have a distance of at most 0.000 ({len(unused)} known" in printed(checkpoint, "--data", lm_data)
     for arguments, message in (
+        ([lm_runs / "agg", "--data", lm_data], "found gates, untied embeddings or no two unused rows that are alike"),
+        ([weights, "--matrix", matrix, "--train-text", tmp_path / "text"], "tokenizer.json: found no such file"),
         ([weights, "--matrix", matrix, "--unused", 216], "--unused: found [216]; expected rows from 0 to 215 of"),
         ([tmp_path / "no"], "found no such file"),
     ):
