@@ -12,7 +12,6 @@ occurrences: 1, 2 to 3, 4 to 7, … (docs/why.md).
 import argparse
 import itertools
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_glue import output_layer as layers
 from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.early_gradients import CHUNK_ELEMENTS
+from agg_fairseq.functional.early_gradients import chunk_rows
 from agg_fairseq.models import build_model
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
@@ -33,52 +32,16 @@ BATCHES = 50
 OTHER_LOSSES = ("label_smoothing", "ul_alpha", "adv_epsilon", "cosreg_gamma")
 
 
-class PushPull:
-    r"""Movements of the rows of W along the mean feature, by pushes and by pulls.
-
-    The gradient of the likelihood into row k has two parts. Where k is the target y_i, it is pulled to the features of
-    that position; everywhere else it is pushed away:
-
-    .. math::
-        \mathrm{pull}_k = \sum_{i: y_i = k} (P_{ik} - 1) H_i, \qquad \mathrm{push}_k = \sum_{i: y_i \ne k} P_{ik} H_i
-
-    Adam multiplies both by :math:`s_k = 1 / (\sqrt{v_k} + \epsilon)` (momentum only spreads them over later updates).
-    With u the direction of the mean feature, `ratio` says how much more that favors pushes, over the rows of a group
-    and all updates that were added:
-
-    .. math::
-        \frac{\sum (\mathrm{push}_k \odot s_k) \cdot u}{\sum \mathrm{push}_k \cdot u} \Big/
-        \frac{\sum (\mathrm{pull}_k \odot s_k) \cdot u}{\sum \mathrm{pull}_k \cdot u}
-
-    It is the B/A of docs/why.md, measured; 1 for gradient descent.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.sums = torch.zeros(4, rows, dtype=torch.float64)  # push, pull, push ⊙ s, pull ⊙ s; each times u
-
-    def add(self, parts: tuple[Tensor, Tensor], direction: Tensor, scale: Tensor) -> None:
-        """Adds an update.
-
-        Args:
-            parts: as of `push_and_pull`, of all its positions.
-            direction: (D,), u; its length does not matter.
-            scale: (V, D), s.
-        """
-        along = torch.stack([*parts, *(part * scale for part in parts)]) @ direction  # 4 x V
-        self.sums += along.double().cpu()
-
-    def ratio(self, tokens: Tensor | Sequence[int]) -> float | None:
-        """The ratio over the rows of these tokens; None if none of them was a target."""
-        push, pull, push_step, pull_step = self.sums[:, tokens].sum(1)
-        ratio = ((push_step / push) / (pull_step / pull)).item()
-        return ratio if math.isfinite(ratio) else None
-
-
 @torch.no_grad()
 def push_and_pull(
     features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The two parts (V, D) of the gradient of the summed likelihood into W: their sum is the gradient.
+    r"""The two parts (V, D) of the gradient of the summed likelihood into W: their sum is the gradient.
+
+    Where k is the target y_i, row k is pulled to the features of that position; everywhere else it is pushed away:
+
+    .. math::
+        \mathrm{pull}_k = \sum_{i: y_i = k} (P_{ik} - 1) H_i, \qquad \mathrm{push}_k = \sum_{i: y_i \ne k} P_{ik} H_i
 
     Args:
         features: (N, D), H.
@@ -86,8 +49,7 @@ def push_and_pull(
         target: (N,) int64 in [0, V).
         bias: (V,) of the output layer.
     """
-    push, pull = torch.zeros_like(weight), torch.zeros_like(weight)
-    rows = max(1, CHUNK_ELEMENTS // len(weight))
+    push, pull, rows = torch.zeros_like(weight), torch.zeros_like(weight), chunk_rows(weight)
     for h, y in zip(features.split(rows), target.split(rows), strict=True):
         probabilities = torch.nn.functional.linear(h, weight, bias).softmax(1)  # n x V
         of_target = probabilities.gather(1, y[:, None])  # n x 1
@@ -96,8 +58,36 @@ def push_and_pull(
     return push, pull
 
 
-def sums(checkpoint: Checkpoint, data: str) -> tuple[PushPull, Tensor, float]:
-    """The sums over batches, the share (V,) of v that an update replaces, and the mean number of targets of a batch."""
+def movements(push: Tensor, pull: Tensor, scale: Tensor, direction: Tensor) -> Tensor:
+    """push, pull, push ⊙ s and pull ⊙ s, each times u: (4, V), of one update.
+
+    Args:
+        push: (V, D), and `pull`, as of `push_and_pull`, of all positions of the update.
+        scale: (V, D), s = 1 / (√v + ε), by which Adam multiplies both (momentum only spreads them over later updates).
+        direction: (D,), u, that of the mean feature; its length does not matter.
+    """
+    return (torch.stack([push, pull, push * scale, pull * scale]) @ direction).double()
+
+
+def ratio(sums: Tensor) -> float | None:
+    r"""How much more Adam favors pushes than pulls along the mean feature, over all rows: the B/A of docs/why.md.
+
+    .. math::
+        \frac{\sum (\mathrm{push}_k \odot s_k) \cdot u}{\sum \mathrm{push}_k \cdot u} \Big/
+        \frac{\sum (\mathrm{pull}_k \odot s_k) \cdot u}{\sum \mathrm{pull}_k \cdot u}
+
+    It is 1 for gradient descent, and None if none of the rows is a target.
+
+    Args:
+        sums: (4, rows), of `movements` over updates.
+    """
+    push, pull, push_step, pull_step = sums.sum(1)
+    value = ((push_step / push) / (pull_step / pull)).item()
+    return value if math.isfinite(value) else None
+
+
+def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
+    """The sums (4, V) of `movements`, β₂ of W, and the mean number of targets of a batch."""
     criterion, optimizer, dataset, optimization = (
         options_of(checkpoint.state, section) for section in ("criterion", "optimizer", "dataset", "optimization")
     )
@@ -115,7 +105,7 @@ def sums(checkpoint: Checkpoint, data: str) -> tuple[PushPull, Tensor, float]:
         max_positions=model.max_positions(), ignore_invalid_inputs=True,
         required_batch_size_multiple=dataset["required_batch_size_multiple"], seed=1,
     )  # fmt: skip
-    samples = list(itertools.islice(iterator.next_epoch_itr(), min(BATCHES, len(iterator))))
+    samples = list(itertools.islice(iterator.next_epoch_itr(), BATCHES))
     layer = layers.output_layer(model)
     parameters = [parameter for parameter in model.train().parameters() if parameter.requires_grad]
     saved = checkpoint.state["last_optimizer_state"]
@@ -123,25 +113,24 @@ def sums(checkpoint: Checkpoint, data: str) -> tuple[PushPull, Tensor, float]:
     # With a group of its own, the output embedding is the last parameter; else it has its place among all.
     place = next((index for index, parameter in enumerate(parameters) if parameter is layer.weight), None)
     state = saved["state"][group["params"][0] if len(saved["param_groups"]) > 1 else place]
-    forgotten = (1 - group["betas"][1]) * torch.ones(len(layer.weight), dtype=torch.float64)
-    zeros = (1 - forgotten[:, None]) ** (state["step"] + 1)  # as Adam corrects v, by row
-    correction = (1 - zeros).sqrt().float()
+    beta2 = group["betas"][1]
+    correction = math.sqrt(1 - beta2 ** int(state["step"] + 1))  # as Adam corrects v
 
-    balance, targets = PushPull(len(forgotten)), 0
+    sums, targets = torch.zeros(4, len(layer.weight), dtype=torch.float64), 0
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(1)  # of dropout: the same for each model
         for sample in samples:
             model.zero_grad()
             features, weight, bias = layers.features_of(model, sample["net_input"], "pushes and pulls")
             kept = sample["target"] != task.target_dictionary.pad()
-            loss = gated_cross_entropy(features[kept], weight, sample["target"][kept], bias=bias).loss
-            (loss / kept.sum()).backward()
-            targets += int(kept.sum())
+            h, y = features[kept], sample["target"][kept]
+            (gated_cross_entropy(h, weight, y, bias=bias).loss / len(y)).backward()
+            targets += len(y)
             torch.nn.utils.clip_grad_norm_(parameters, optimization["clip_norm"] or math.inf)
-            v = state["exp_avg_sq"].lerp(weight.grad.square(), forgotten[:, None].float())
-            parts = push_and_pull(features[kept].detach(), weight.detach(), sample["target"][kept], bias)
-            balance.add(parts, features[kept].mean(0).detach(), correction / (v.sqrt() + group["eps"]))
-    return balance, forgotten, targets / len(samples)
+            v = state["exp_avg_sq"].lerp(weight.grad.square(), 1 - beta2)
+            h, weight = h.detach(), weight.detach()
+            sums += movements(*push_and_pull(h, weight, y, bias), correction / (v.sqrt() + group["eps"]), h.mean(0))
+    return sums, beta2, targets / len(samples)
 
 
 def ratios(checkpoint: Checkpoint, data: str) -> dict[str, tuple[float, float, float | None]]:
@@ -149,16 +138,15 @@ def ratios(checkpoint: Checkpoint, data: str) -> dict[str, tuple[float, float, f
     vocabulary = load_vocabulary({"": checkpoint}, data)
     counts, groups = vocabulary.counts.double(), vocabulary.groups("types")
     octaves = counts.log2().floor()  # -inf for tokens that do not occur
-    balance, forgotten, tokens_per_update = sums(checkpoint, data)
-    rates = counts / counts.sum() * tokens_per_update
     members = {group: groups.members(group) for group in groups.names}
     members |= {f"{2**octave:.0f}": (octaves == octave).nonzero()[:, 0] for octave in octaves.unique().tolist()}
+    sums, beta2, tokens_per_update = measure(checkpoint, data)
     results = {}
     for name, tokens in members.items():
         tokens = tokens[counts[tokens] > 0]
         if len(tokens):
-            n = 1 / rates[tokens].mean().item()
-            results[name] = n, n * forgotten[tokens].mean().item() / 2, balance.ratio(tokens)
+            n = 1 / (counts[tokens] / counts.sum() * tokens_per_update).mean().item()
+            results[name] = n, n * (1 - beta2) / 2, ratio(sums[:, tokens])
     return results
 
 
@@ -174,12 +162,11 @@ def main() -> None:
     figure, (axis,) = style.new_panels(width=7.0, height=4.0)
     xs = [10 ** (power / 20) for power in range(-60, 0)]
     axis.plot(xs, [1 / (1 - x) for x in xs], color="0.25", label="1/(1 − x)")
-    names = unique_names(options.checkpoints, options.name)
-    for index, name in enumerate(names):
+    for index, name in enumerate(unique_names(options.checkpoints, options.name)):
         results = ratios(Checkpoint(options.checkpoints[index]), options.data)
-        for of, (n, x, ratio) in results.items():
-            print(name, of, f"N={n:.4g} x={x:.4g} pushes/pulls={ratio if ratio is None else f'{ratio:.4g}'}")
-        points = [(x, ratio) for of, (_, x, ratio) in results.items() if of.isdecimal() and ratio is not None]
+        for of, (n, x, value) in results.items():
+            print(name, of, f"N={n:.4g} x={x:.4g} pushes/pulls={value if value is None else f'{value:.4g}'}")
+        points = [(x, value) for of, (_, x, value) in results.items() if of.isdecimal() and value is not None]
         style.line(axis, index, *map(list, zip(*points, strict=True)), name)
     style.finish(axis, xscale="log", yscale="log", xlim=(1e-3, None), xlabel="x = N (1 − β₂)/2", ylabel="pushes/pulls")
     if options.picture:
