@@ -10,6 +10,7 @@ is that of configs/cures/mle.yaml: a tied Transformer of 2 layers of 64 units, i
 """
 
 import collections
+import itertools
 import json
 import math
 import os
@@ -31,7 +32,7 @@ from agg_fairseq.objective import AggObjective, AgpsObjective
 from ..data import python_documentation
 
 DATA = Path(os.environ.get("DATA", "data"))
-SPLITS = ("train", "valid", "test")
+FILES = {"de": "multi30k/{}.de", "en": "multi30k/{}.en", "wt2": "wikitext-2/wiki.{}.tokens"}
 BLOCK, UNITS, WARMUP = 64, 64, 100
 UNKNOWN = 1  # the row of <unk>; row 0 is </s>
 DEFAULTS = {"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98, "seed": 1, "method": "mle", "dropout": 0.0, "decay": 0.01}
@@ -40,10 +41,8 @@ BINS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]  # the fewest occurrences o
 
 def lines(name: str) -> list[list[str]]:
     """Lines of each split; of 20 blocks of 50 lines of a file, one is for valid, and one for test."""
-    if name in ("de", "en"):
-        texts = [(DATA / f"multi30k/{split}.{name}").read_text().split("\n") for split in SPLITS]
-    elif name == "wt2":
-        texts = [(DATA / f"wikitext-2/wiki.{split}.tokens").read_text().split("\n") for split in SPLITS]
+    if name in FILES:
+        texts = [(DATA / FILES[name].format(split)).read_text().split("\n") for split in ("train", "valid", "test")]
     elif name == "docs":
         texts = list(python_documentation.split(python_documentation.documents()).values())
     else:
@@ -62,24 +61,17 @@ def tokens(text: str) -> list[Tensor]:
     texts, step = lines(name), int(part or 1)
     # Articles stay whole; captions are independent.
     texts[0] = texts[0][::step] if name in ("de", "en", "docs") else texts[0][: len(texts[0]) // step]
+    words = [[line.split() for line in lines_] for lines_ in texts]
     if option.startswith("bpe"):
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+        from tokenizers import ByteLevelBPETokenizer
 
-        bpe = Tokenizer(models.BPE())
-        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(vocab_size=int(option[3:]), initial_alphabet=alphabet, show_progress=False)
-        bpe.train_from_iterator(texts[0], trainer)
+        bpe = ByteLevelBPETokenizer(add_prefix_space=True)
+        bpe.train_from_iterator(texts[0], int(option[3:]), min_frequency=0, show_progress=False)
         words = [[encoded.tokens for encoded in bpe.encode_batch(lines_)] for lines_ in texts]
-    else:
-        words = [[line.split() for line in lines_] for lines_ in texts]
     counts = collections.Counter(word for line in words[0] for word in line)
     least = int(option[3:]) if option.startswith("unk") else 1
-    known = [
-        word for word in sorted(counts, key=lambda w: (-counts[w], w)) if counts[word] >= least and word != "<unk>"
-    ]
-    known = known[: int(option[3:]) if option.startswith("top") else None]
-    ids = {"</s>": 0, "<unk>": UNKNOWN} | {word: row for row, word in enumerate(known, 2)}
+    known = [word for word in counts if counts[word] >= least and word != "<unk>"]
+    ids = {word: row for row, word in enumerate(sorted(known, key=lambda word: (-counts[word], word)), 2)}
     return [torch.tensor([row for line in w for row in (*(ids.get(word, UNKNOWN) for word in line), 0)]) for w in words]
 
 
@@ -123,20 +115,20 @@ def evaluate(
     model: Model, log_prob: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor], bin_of: Tensor
 ) -> dict[str, list[float]]:
     """Number of targets and the sum of their −log P in nats, by how often they occur in the training part."""
+    inputs, targets = data
     model.eval()
-    found = {"targets": torch.zeros(len(BINS) + 1), "nll": torch.zeros(len(BINS) + 1)}
-    for inputs, targets in zip(data[0].split(4), data[1].split(4), strict=True):
-        nll = -log_prob(model(inputs)).gather(2, targets[..., None]).flatten()
-        found["targets"].index_add_(0, bin_of[targets.flatten()], torch.ones_like(nll))
-        found["nll"].index_add_(0, bin_of[targets.flatten()], nll)
+    parts = zip(inputs.split(4), targets.split(4), strict=True)
+    nll = torch.cat([-log_prob(model(x)).gather(2, y[..., None]).flatten() for x, y in parts])
     model.train()
-    return {name: values.tolist() for name, values in found.items()}
+    bins, zeros = bin_of[targets.flatten()], torch.zeros(len(BINS) + 1)
+    sums = {"targets": zeros.index_add(0, bins, torch.ones_like(nll)), "nll": zeros.index_add(0, bins, nll)}
+    return {name: values.tolist() for name, values in sums.items()}
 
 
 def train(text: str, options: dict) -> dict:
     """Trains a model; the best of its checkpoints by validation is measured on the test and on the training part."""
     train_ids, valid_ids, test_ids = tokens(text)
-    vocabulary = 1 + int(train_ids.max().maximum(torch.tensor(UNKNOWN)))
+    vocabulary = 1 + max(UNKNOWN, int(train_ids.max()))
     counts = torch.bincount(train_ids, minlength=vocabulary)
     torch.manual_seed(options["seed"])
     model = Model(vocabulary, options["dropout"])
@@ -173,36 +165,37 @@ def train(text: str, options: dict) -> dict:
     bin_of = torch.bucketize(counts, torch.tensor(BINS), right=True)
     valid, test = blocks(valid_ids, 13_000 // BLOCK), blocks(test_ids, 40_000 // BLOCK)
     checks = {round(updates * n / 6) for n in range(1, 7)} | {epoch * n for n in range(1, int(options["epochs"]) + 1)}
-    order_of = torch.Generator().manual_seed(options["seed"])
-    best, best_update, kept, update = math.inf, 0, [], 0
-    while update < updates:
-        for batch in torch.randperm(len(inputs), generator=order_of).split(per_update):
-            if update == updates:
-                break
-            done = max(0, update - WARMUP) / max(updates - WARMUP, 1)
-            for group in optimizer.param_groups:  # falls to a tenth
-                group["lr"] = rate * (min((update + 1) / WARMUP, 1) if update < WARMUP else 1 - 0.9 * done)
-            features, target = model(inputs[batch]), targets[batch]
-            if objective is not None:
-                loss = objective(features, model.weight, target).loss / target.numel()
-            elif factorized is not None:
-                loss = factorized.loss(features, target).loss / target.numel()
-            else:
-                loss = F.cross_entropy((features @ model.weight.T + bias).flatten(0, 1), target.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            if objective is not None:
-                objective.commit_update()
-            update += 1
-            if update in checks:
-                found = evaluate(model, log_prob, valid, bin_of)
-                loss_of_valid = sum(found["nll"]) / sum(found["targets"])
-                if loss_of_valid < best:
-                    best, best_update, kept = loss_of_valid, update, [p.detach().clone() for p in parameters]
-                elif loss_of_valid > best + 0.1:
-                    updates = update  # it has been too long by far
+    generator = torch.Generator().manual_seed(options["seed"])
+    batches = (
+        batch for _ in itertools.count() for batch in torch.randperm(len(inputs), generator=generator).split(per_update)
+    )
+    best, best_update, kept = math.inf, 0, []
+    for update, batch in enumerate(batches, 1):
+        done = (update - 1 - WARMUP) / max(updates - WARMUP, 1)
+        for group in optimizer.param_groups:  # falls to a tenth
+            group["lr"] = rate * (update / WARMUP if update <= WARMUP else 1 - 0.9 * done)
+        features, target = model(inputs[batch]), targets[batch]
+        if objective is not None:
+            loss = objective(features, model.weight, target).loss / target.numel()
+        elif factorized is not None:
+            loss = factorized.loss(features, target).loss / target.numel()
+        else:
+            loss = F.cross_entropy((features @ model.weight.T + bias).flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        if objective is not None:
+            objective.commit_update()
+        if update in checks:
+            found = evaluate(model, log_prob, valid, bin_of)
+            loss_of_valid = sum(found["nll"]) / sum(found["targets"])
+            if loss_of_valid < best:
+                best, best_update, kept = loss_of_valid, update, [p.detach().clone() for p in parameters]
+            elif loss_of_valid > best + 0.1:
+                break  # it has been too long by far
+        if update == updates:
+            break
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
@@ -216,30 +209,28 @@ def train(text: str, options: dict) -> dict:
 
 def table(folder: Path) -> None:
     """A line per setting: test perplexity, and how 0.999 changes it, by the rule and as measured, over the seeds."""
+    settings = [key for key in DEFAULTS if key not in ("beta2", "seed")]
     runs: dict[tuple, dict[int, dict]] = {}
     for file in sorted(folder.glob("*.json")):
         run = json.loads(file.read_text())
-        setting = (run["text"], *(run[key] for key in DEFAULTS if key not in ("beta2", "seed")), run.get("beta2_of_W"))
-        runs.setdefault((*setting, run["beta2"]), {})[run["seed"]] = run
-    print(
-        "|", " | ".join(["text", *(key for key in DEFAULTS if key not in ("beta2", "seed")), "β₂ of W", "β₂"]), end=""
-    )
-    print(" | s | seen | all | rule, % | 0.999: seen, % | all, % |")
+        setting = (run["text"], *(run[key] for key in settings), run.get("beta2_of_W"), run["beta2"])
+        runs.setdefault(setting, {})[run["seed"]] = run
+    header = ["text", *settings, "β₂ of W", "β₂", "s", "seen", "all", "rule, %", "0.999: seen, %", "all, %"]
+    print("|", " | ".join(header), "|")
     for (*setting, beta2), by_seed in runs.items():
-        first = by_seed[min(by_seed)]
+        first = next(iter(by_seed.values()))
         counts = torch.tensor(first["counts"])
         share = counts[forgotten(counts, first["T"], beta2)].sum().item() / counts.sum().item()
-        gain = forgetting(counts, first["T"], beta2) - forgetting(counts, first["T"], 0.999)
-        cells = [
-            f"{share:.3f}",
-            *(spread([math.exp(loss(run, start)) for run in by_seed.values()]) for start in (1, 0)),
-        ]
-        others = {} if beta2 == 0.999 else runs.get((*setting[:-1], None, 0.999), {})
-        for start in (1, 0) if others else ():
-            changes = [loss(others[seed], start) - loss(run, start) for seed, run in by_seed.items() if seed in others]
-            cells.append(spread([100 * math.expm1(change) for change in changes]))
-        cells[3:3] = [f"{100 * math.expm1(-gain):.1f}"] if others else []
-        print("|", " | ".join([*(str(value) for value in (*setting, beta2)), *cells]), "|")
+        cells = [*setting, beta2, f"{share:.3f}"]
+        cells += [spread([math.exp(loss(run, start)) for run in by_seed.values()]) for start in (1, 0)]
+        others = runs.get((*setting[:-1], None, 0.999), {})
+        if others and beta2 != 0.999:
+            gain = forgetting(counts, first["T"], beta2) - forgetting(counts, first["T"], 0.999)
+            cells.append(f"{100 * math.expm1(-gain):.1f}")
+            for start in (1, 0):
+                pairs = [(run, others[seed]) for seed, run in by_seed.items() if seed in others]
+                cells.append(spread([100 * math.expm1(loss(other, start) - loss(run, start)) for run, other in pairs]))
+        print("|", " | ".join(map(str, cells)), "|")
 
 
 def loss(run: dict, start: int) -> float:
