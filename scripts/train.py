@@ -102,13 +102,12 @@ def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], An
     return file, [*given, f"++common.user_dir='{user_dir}'"], written
 
 
-def missing_keys(config: Any) -> list[str]:
-    """The options that have to be given, in order. (omegaconf's own function fails on options that refer to them.)"""
+def options_of(config: Any) -> dict[str, Any]:
+    """All options by their names, SECTION.KEY, as they are written: references to others are not resolved."""
     from omegaconf import OmegaConf
 
     sections = OmegaConf.to_container(config, resolve=False).items()
-    options = [(name, *option) for name, section in sections if isinstance(section, dict) for option in section.items()]
-    return sorted(f"{name}.{key}" for name, key, value in options if value == "???")
+    return {f"{name}.{key}": section[key] for name, section in sections if isinstance(section, dict) for key in section}
 
 
 def with_defaults(written: Any) -> Any:
@@ -118,7 +117,7 @@ def with_defaults(written: Any) -> Any:
     from fairseq.dataclass.initialize import add_defaults
     from omegaconf import OmegaConf
 
-    if missing := missing_keys(written):
+    if missing := sorted(key for key, value in options_of(written).items() if value == "???"):
         raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
     try:
         whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), written)
@@ -126,9 +125,7 @@ def with_defaults(written: Any) -> Any:
         check_names(whole)
         add_defaults(whole)
         OmegaConf.resolve(whole)
-    except UserError:
-        raise
-    except Exception as error:  # of hydra, omegaconf or fairseq
+    except Exception as error:  # of this module, omegaconf or fairseq
         raise UserError(str(error)) from error
     return whole
 
@@ -159,11 +156,7 @@ def check_names(config: Any) -> None:
 
 def settings_of(written: Any) -> dict[str, Any]:
     """What a training depends on: its options by name, the digest of its data, and where it starts from."""
-    from omegaconf import OmegaConf
-
-    sections = OmegaConf.to_container(written, resolve=False)
-    options = {f"{name}.{key}": value for name, section in sections.items() for key, value in (section or {}).items()}
-    settings = {key: value for key, value in sorted(options.items()) if not key.startswith(FREE)}
+    settings = {key: value for key, value in sorted(options_of(written).items()) if not key.startswith(FREE)}
     data = Path(str(written.task.data))
     facts = next(filter(Path.is_file, (data.parent / "manifest.json", *sorted(data.glob("dict*.txt")))), None)
     settings["task.data"] = facts and hashlib.sha256(facts.read_bytes()).hexdigest()

@@ -9,7 +9,7 @@ import torch
 from fairseq import models
 from fairseq.data import Dictionary
 
-from scripts.train import composed, missing_keys, with_defaults
+from scripts.train import composed, options_of, with_defaults
 from tests.conftest import ROOT
 
 GIVEN = {"task.data": ROOT / "tests", "checkpoint.save_dir": "/s", "checkpoint.finetune_from_model": ROOT / "README.md"}
@@ -92,6 +92,10 @@ def configured(folder, name, *overrides):
     """The whole configuration as scripts/train.sh composes and checks it: an option that does not exist is an error."""
     given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
     return with_defaults(written(folder, name, *given, *overrides))
+
+
+def missing_keys(config):
+    return [key for key, value in options_of(config).items() if value == "???"]
 
 
 def values(section, expected):
