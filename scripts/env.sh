@@ -124,18 +124,18 @@ folders() { for row in $rows; do echo "$RUNS/$row"; done; }
 in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
 checkpoints() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
 
-# once FILE COMMAND…: makes a file by a command that names it, or else from what the command prints.
+# once COMMAND… FILE: makes a file by a command whose last argument it is. capture FILE COMMAND…: by one that prints it.
 once() {
-  local file=$1 named
-  shift
-  case " $* " in *" $file "*) named=yes ;; *) named= ;; esac
-  if in_plan; then if [ -n "$named" ]; then show "$@"; else echo "$(show "$@")> $file"; fi; return; fi
+  local file=${*: -1}
+  if in_plan; then show "$@"; return; fi
   finish
   if [ -e "$file" ]; then return; fi
   say "making $file"
   mkdir -p -- "$(dirname -- "$file")"
-  if [ -n "$named" ]; then "$@" > /dev/null; else "$@" > "$file.partial" && mv -- "$file.partial" "$file"; fi
+  "$@" > /dev/null
 }
+capture() { if in_plan; then echo "$(show "${@:2}")> $1"; else once print_to "${@:2}" "$1"; fi; }
+print_to() { "${@:1:$#-1}" > "${*: -1}.partial" && mv -- "${*: -1}.partial" "${*: -1}"; } # COMMAND… FILE
 
 # print COMMAND…: runs a command whose output is a part of the table.
 print() { if in_plan; then show "$@"; else finish && "$@"; fi; }

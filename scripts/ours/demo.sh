@@ -20,14 +20,13 @@ train demo/mle mle $shared
 train demo/mle agg $shared criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=120
 train demo/mle mle-beta2-0.999 $shared optimizer.adam_betas="'(0.9,0.999)'"
 
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/eval.json agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
+for run in $(folders); do
+  once agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
 done
 table demo --changes
 print agg-fairseq groups $data/data-bin --tokens-per-update 512 --beta2 0.98 --epochs 1.3 # the prediction for the last model
-once $RUNS/projection.png agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/projection.png
-once $RUNS/singular-values.png agg-fairseq plot singular-values $(folders) -o $RUNS/singular-values.png
-once $RUNS/rare-tokens.png agg-fairseq plot rare-tokens $RUNS/agg/train.log -o $RUNS/rare-tokens.png
-once $RUNS/report.html agg-fairseq report $(folders) --data $data/data-bin --max-texts 100 -o $RUNS/report.html
+once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/projection.png
+once agg-fairseq plot singular-values $(folders) -o $RUNS/singular-values.png
+once agg-fairseq plot rare-tokens $RUNS/agg/train.log -o $RUNS/rare-tokens.png
+once agg-fairseq report $(folders) --data $data/data-bin --max-texts 100 -o $RUNS/report.html
 print echo $RUNS/report.html

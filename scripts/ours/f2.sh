@@ -17,12 +17,12 @@ done
 
 continue_texts() { # continue_texts ROW MODEL [OPTION…]
   local run=$RUNS/$1
-  once $run/texts.jsonl agg-fairseq generate-lm $RUNS/$2 --data $data/data-bin "${@:3}" -o $run/texts.jsonl
-  once $run/texts.json agg-fairseq text-metrics $run/texts.jsonl --name $1 --data $data/data-bin --json $run/texts.json
+  once agg-fairseq generate-lm $RUNS/$2 --data $data/data-bin "${@:3}" -o $run/texts.jsonl
+  once agg-fairseq text-metrics $run/texts.jsonl --name $1 --data $data/data-bin --json $run/texts.json
 }
 for row in $rows; do
   run=$RUNS/$row
-  once $run/eval.json agg-fairseq eval-lm $run --data $data/data-bin --json $run/eval.json
+  once agg-fairseq eval-lm $run --data $data/data-bin --json $run/eval.json
   if [ $row = mle ]; then
     continue_texts mle mle --topk 3
     continue_texts mle-greedy mle

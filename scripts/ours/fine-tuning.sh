@@ -28,20 +28,20 @@ for rate in -low:0.001:0.0001 -high:0.01:0.001 :0.003:0.0003; do
 done
 train cures/mle adam-0.98 $shared "optimizer.adam_betas='(0.9,0.98)'"
 # Training on old text as well: random lines of it, as 1, 5 and 10% of the words
-once $RUNS/shuffled shuf --random-source=$old/encoded/train $old/encoded/train
+capture $RUNS/shuffled shuf --random-source=$old/encoded/train $old/encoded/train
 for percent in 1 5 10; do
   mix=$RUNS/mix-$percent
-  once $mix/train awk -v p=$percent 'FNR == NR { new += NF; print; next } drawn * (100 - p) < new * p { drawn += NF; print }' \
+  capture $mix/train awk -v p=$percent \
+    'FNR == NR { new += NF; print; next } drawn * (100 - p) < new * p { drawn += NF; print }' \
     $data/encoded/train $RUNS/shuffled
-  once $mix/preprocess.output fairseq-preprocess --only-source --srcdict $old/data-bin/dict.txt --trainpref $mix/train \
-    --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin
+  capture $mix/preprocess.output fairseq-preprocess --only-source --srcdict $old/data-bin/dict.txt \
+    --trainpref $mix/train --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin
   data=$mix train cures/mle old-$percent $shared
 done
 
-for row in $rows; do
-  run=$RUNS/$row
+for run in $(folders); do
   for text in old new; do
-    once $run/$text.json python "$here/fine_tuning.py" measure $run --before $RUNS/before --old $old --new $data --text $text \
+    once python "$here/fine_tuning.py" measure $run --before $RUNS/before --old $old --new $data --text $text \
       --json $run/$text.json
   done
 done

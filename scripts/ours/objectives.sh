@@ -23,7 +23,7 @@ train demo/mle ul $shared criterion._name=unlikelihood
 train demo/mle ul-agg $shared $agg criterion.ul_alpha=1
 train demo/mle agg-0.1 $shared criterion._name=agg criterion.agg_rare_fraction=0.1
 
-for row in $rows; do
-  once $RUNS/$row/eval.json agg-fairseq eval-lm $RUNS/$row --data $data/data-bin --json $RUNS/$row/eval.json
+for run in $(folders); do
+  once agg-fairseq eval-lm $run --data $data/data-bin --json $run/eval.json
 done
 table objectives

@@ -19,9 +19,8 @@ train cures/mle frequent-0.999 $shared $other optimizer._name=long_memory_of_fre
 train cures/mle amsgrad $shared $other optimizer._name=amsgrad_of_w
 train cures/mle balanced-pushes $shared $other criterion._name=balanced_pushes
 
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/eval.json agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
+for run in $(folders); do
+  once agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
 done
 table second-moments --changes
 
@@ -30,7 +29,7 @@ for row in $rows; do
   run=$RUNS/$row
   case $row in
     mle | all-* | w-* | others-*)
-      once $run/pushes.txt python "$here/pushes_and_pulls.py" $run/checkpoint_last.pt --name $row --data $data/data-bin
+      capture $run/pushes.txt python "$here/pushes_and_pulls.py" $run/checkpoint_last.pt --name $row --data $data/data-bin
       print cat $run/pushes.txt ;;
   esac
 done

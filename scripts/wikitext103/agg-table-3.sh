@@ -17,35 +17,32 @@ train wikitext103/mle mle size=$(size agg)
 train wikitext103/agg agg size=$(size agg) $alpha
 
 # Tables 3 and 10. As in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks.
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
-  once $run/uniq.json agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
+for run in $(folders); do
+  once agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
+  once agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
 done
 table agg-table-3
 table agg-table-10
 
 # Figure 3.
-once $RUNS/agg-figure-3ab.png agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/agg-figure-3ab.png
-once $RUNS/agg-figure-3c.png agg-fairseq plot singular-values $(folders) -o $RUNS/agg-figure-3c.png
+once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/agg-figure-3ab.png
+once agg-fairseq plot singular-values $(folders) -o $RUNS/agg-figure-3c.png
 
 # Tables 5 and 15, greedy as by the authors' evaluation.py, with the number of different tokens of each continuation.
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/texts.jsonl agg-fairseq generate-lm $run --data $data/data-bin --max-texts 4 -o $run/texts.jsonl
+for run in $(folders); do
+  once agg-fairseq generate-lm $run --data $data/data-bin --max-texts 4 -o $run/texts.jsonl
 done
 print python "$root/scripts/texts.py" $data $(in_folders texts.jsonl)
 table agg-tables-5-15
 
 # Table 13; † marks rare tokens.
-once $RUNS/agg-table-13.md agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
+capture $RUNS/agg-table-13.md agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
 print cat $RUNS/agg-table-13.md
 table agg-table-13
 
 # Table 6. As in the authors' code, sub-words that the dictionary lacks are <unk>, and no pair is left out.
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/words.json agg-fairseq word-similarity $run --data $data/data-bin --datasets MEN WS353 RG65 RW --as-published \
-    $bpe --json $run/words.json
+for run in $(folders); do
+  once agg-fairseq word-similarity $run --data $data/data-bin --datasets MEN WS353 RG65 RW --as-published $bpe \
+    --json $run/words.json
 done
 table agg-table-6

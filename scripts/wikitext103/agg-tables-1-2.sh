@@ -22,9 +22,8 @@ for parts in bc b c; do
   train wikitext103/freeze study-freeze-$parts size=$(size agg-study) criterion.freeze_parts=$parts
 done
 # As in the authors' commands: perplexity of the last 112 of each 512 tokens, at tiny of the last 28 of each 128.
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
+for run in $(folders); do
+  once agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
 done
 table agg-tables-1-2
 
@@ -32,8 +31,8 @@ rows=''
 train wikitext103/mle early size=$(size agg-study) checkpoint.save_interval_updates=${after[0]} \
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
 for row in $rows; do
-  once $RUNS/agg-figure-1.png agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" \
-    --data $data/data-bin -o $RUNS/agg-figure-1.png
+  once agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --data $data/data-bin \
+    -o $RUNS/agg-figure-1.png
 done
 
 rows=''
@@ -41,5 +40,5 @@ for updates in "${until[@]}"; do
   train wikitext103/freeze-until until-$updates size=$(size agg-study) criterion.freeze_until=$updates
 done
 if [ -n "$rows" ]; then
-  once $RUNS/agg-figure-2.png agg-fairseq plot isotropy $(folders) --data $data/data-bin -o $RUNS/agg-figure-2.png
+  once agg-fairseq plot isotropy $(folders) --data $data/data-bin -o $RUNS/agg-figure-2.png
 fi

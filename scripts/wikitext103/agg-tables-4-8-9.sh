@@ -22,10 +22,9 @@ train wikitext103/agg no-g2 size=$(size agg) $alpha criterion.agg_gates=g1
 train wikitext103/agg static size=$(size agg) $alpha criterion.agg_static_after_epoch=1
 
 measure() { # as in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks
-  for row in $rows; do
-    run=$RUNS/$row
-    once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
-    once $run/uniq.json agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
+  for run in $(folders); do
+    once agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
+    once agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
   done
 }
 measure
@@ -40,12 +39,12 @@ for value in 0.01 0.02 0.03 0.04 0.05; do
 done
 case $rows in *alpha*)
   measure
-  once $RUNS/agg-figure-5.png agg-fairseq plot alpha-sweep $(in_folders uniq.json) -o $RUNS/agg-figure-5.png
+  once agg-fairseq plot alpha-sweep $(in_folders uniq.json) -o $RUNS/agg-figure-5.png
   table agg-figure-5 ;;
 esac
 
 rows=''
 train wikitext103/agg agg-early size=$(size agg) $alpha common.log_interval=1 optimization.max_update=$early
 for row in $rows; do
-  once $RUNS/agg-figure-4.png agg-fairseq plot rare-tokens $RUNS/$row/train.log -o $RUNS/agg-figure-4.png
+  once agg-fairseq plot rare-tokens $RUNS/$row/train.log -o $RUNS/agg-figure-4.png
 done

@@ -15,9 +15,7 @@ train wikitext103/mle words-mle size=$(size agps)
 train wikitext103/cosreg words-cosreg size=$(size agps)
 train wikitext103/agps words-agps size=$(size agps)
 
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/frequency.json agg-fairseq eval-lm $run --data $data/data-bin $block $context --groups frequency \
-    --json $run/frequency.json
+for run in $(folders); do
+  once agg-fairseq eval-lm $run --data $data/data-bin $block $context --groups frequency --json $run/frequency.json
 done
 table agps-table-4

@@ -27,19 +27,19 @@ train wikitext103/f2 f2 size=$size
 for row in $rows; do
   run=$RUNS/$row sampled='' greedy=''
   if [ $row = f2 ]; then sampled="--f2-decoding sample-class" greedy="--f2-decoding greedy-class"; fi
-  once $run/ppl.json agg-fairseq eval-lm $run --data $data/data-bin --json $run/ppl.json
-  once $run/greedy.jsonl agg-fairseq generate-lm $run --data $data/data-bin $greedy -o $run/greedy.jsonl
+  once agg-fairseq eval-lm $run --data $data/data-bin --json $run/ppl.json
+  once agg-fairseq generate-lm $run --data $data/data-bin $greedy -o $run/greedy.jsonl
   for k in 3 5 10 20; do
-    once $run/top$k.jsonl agg-fairseq generate-lm $run --data $data/data-bin --topk $k $seed $sampled -o $run/top$k.jsonl
+    once agg-fairseq generate-lm $run --data $data/data-bin --topk $k $seed $sampled -o $run/top$k.jsonl
   done
   for texts in greedy top3 top5 top10 top20; do
-    once $run/$texts.json agg-fairseq text-metrics $run/$texts.jsonl --name $row --data $data/data-bin --json $run/$texts.json
+    once agg-fairseq text-metrics $run/$texts.jsonl --name $row --data $data/data-bin --json $run/$texts.json
   done
 done
 table f2-table-1
 table f2-table-2
 table f2-table-10
-once $RUNS/f2-figure-2.png agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.png
+once agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.png
 
 # Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost.
 print python "$here/f2_table_9.py" $RUNS $rows

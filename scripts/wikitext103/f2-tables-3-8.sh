@@ -25,13 +25,13 @@ done
 
 measure() { # measure ROW MODEL [OPTION…]
   local run=$RUNS/$1 model=$RUNS/$2
-  once $run/ppl.json agg-fairseq eval-lm $model --data $data/data-bin --json $run/ppl.json
-  once $run/top$k.jsonl agg-fairseq generate-lm $model --data $data/data-bin --topk $k $seed "${@:3}" -o $run/top$k.jsonl
-  once $run/texts.json agg-fairseq text-metrics $run/top$k.jsonl --name $1 --data $data/data-bin --json $run/texts.json
+  once agg-fairseq eval-lm $model --data $data/data-bin --json $run/ppl.json
+  once agg-fairseq generate-lm $model --data $data/data-bin --topk $k $seed "${@:3}" -o $run/top$k.jsonl
+  once agg-fairseq text-metrics $run/top$k.jsonl --name $1 --data $data/data-bin --json $run/texts.json
 }
 for row in $rows; do
   if [ $row = f2-mle ]; then measure $row $row; else measure $row $row --f2-decoding sample-class; fi
   if [ $row = f2 ]; then measure f2-joint f2 --f2-decoding joint; fi
 done
 table f2-tables-3-8
-once $RUNS/f2-figure-3.png agg-fairseq plot class-sweep $(in_folders texts.json) -o $RUNS/f2-figure-3.png
+once agg-fairseq plot class-sweep $(in_folders texts.json) -o $RUNS/f2-figure-3.png

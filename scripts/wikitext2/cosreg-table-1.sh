@@ -19,8 +19,8 @@ done
 
 evaluate() { # evaluate ROW MODEL [OPTION…]: AWD-LSTM is no part of the package
   for split in valid test; do
-    once $RUNS/$1/$split.json python "$root/examples/awd_lstm/evaluate.py" $RUNS/$2/checkpoint_best.pt --data $data/data-bin \
-      --split $split "${@:3}" --json $RUNS/$1/$split.json
+    once python "$root/examples/awd_lstm/evaluate.py" $RUNS/$2/checkpoint_best.pt --data $data/data-bin --split $split \
+      "${@:3}" --json $RUNS/$1/$split.json
   done
 }
 for row in $rows; do
@@ -28,4 +28,4 @@ for row in $rows; do
   case $row in *-finetune) evaluate $row-cache $row --cache-size 3785 ;; esac # as by the authors of AWD-LSTM
 done
 table cosreg-table-1
-once $RUNS/cosreg-figure-3b.png agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3b.png
+once agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3b.png

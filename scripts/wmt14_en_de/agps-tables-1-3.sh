@@ -30,26 +30,24 @@ if [ "$SIZE" = paper ]; then
   done
 fi
 
-for row in $rows; do
-  run=$RUNS/$row
-  once $run/averaged.pt agg-fairseq average-checkpoints $run --last 5 --by update -o $run/averaged.pt
-  once $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de --beam 4 \
-    --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
-  once $run/bleu.json agg-fairseq bleu $run/generate.log --reference $data/reference/test.de --moses de --json $run/bleu.json
-  once $run/isotropy.json agg-fairseq isotropy $run/averaged.pt --json $run/isotropy.json
+for run in $(folders); do
+  once agg-fairseq average-checkpoints $run --last 5 --by update -o $run/averaged.pt
+  capture $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de \
+    --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
+  once agg-fairseq bleu $run/generate.log --reference $data/reference/test.de --moses de --json $run/bleu.json
+  once agg-fairseq isotropy $run/averaged.pt --json $run/isotropy.json
 done
 table agps-table-1
 table agps-table-2
 
 rows=$base # Figures 3 and 4; Table 3
 if [ -n "$rows" ]; then
-  once $RUNS/agps-figures-3-4.png agg-fairseq plot projection $(in_folders averaged.pt) --name $rows --groups frequency \
-    --data $data/data-bin -o $RUNS/agps-figures-3-4.png
-  once $RUNS/agps.align agg-fairseq align $data/data-bin -o $RUNS/agps.align
+  once agg-fairseq plot projection $(in_folders averaged.pt) --name $rows --groups frequency --data $data/data-bin \
+    -o $RUNS/agps-figures-3-4.png
+  once agg-fairseq align $data/data-bin -o $RUNS/agps.align
 fi
-for row in $rows; do
-  once $RUNS/$row/align.json agg-fairseq align-sim $RUNS/$row/averaged.pt --data $data/data-bin --alignments $RUNS/agps.align \
-    --json $RUNS/$row/align.json
+for run in $(folders); do
+  once agg-fairseq align-sim $run/averaged.pt --data $data/data-bin --alignments $RUNS/agps.align --json $run/align.json
 done
 table agps-table-3
 
@@ -57,22 +55,21 @@ rows=''
 train wmt14_en_de/mle agps-early size=$(size agps-base) checkpoint.save_interval_updates=${after[0]} \
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
 for row in $rows; do
-  once $RUNS/agps-figure-1.png agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" \
-    --groups frequency --data $data/data-bin -o $RUNS/agps-figure-1.png
+  once agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --groups frequency \
+    --data $data/data-bin -o $RUNS/agps-figure-1.png
 done
 rows=''
 train wmt14_en_de/freeze-until agps-until size=$(size agps-base) checkpoint.keep_interval_updates=-1 $until
 for row in $rows; do
-  once $RUNS/agps-figure-2.png agg-fairseq plot inner-products $RUNS/$row --groups frequency --data $data/data-bin \
-    -o $RUNS/agps-figure-2.png
+  once agg-fairseq plot inner-products $RUNS/$row --groups frequency --data $data/data-bin -o $RUNS/agps-figure-2.png
 done
 
 rows=$base # Tables 10 to 12, the tokens nearest to three words, or to WORDS, which have to be tokens; Figures 5 to 7
 for word in ${rows:+${WORDS:-$words}}; do
-  once $RUNS/agps-figure-$word.png agg-fairseq plot similarity $(in_folders averaged.pt) --name $rows --words $word \
-    --groups frequency --data $data/data-bin -o $RUNS/agps-figure-$word.png
-  once $RUNS/agps-$word.md agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin --words $word \
-    --groups frequency $bpe
+  once agg-fairseq plot similarity $(in_folders averaged.pt) --name $rows --words $word --groups frequency \
+    --data $data/data-bin -o $RUNS/agps-figure-$word.png
+  capture $RUNS/agps-$word.md agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin \
+    --words $word --groups frequency $bpe
   print cat $RUNS/agps-$word.md
 done
 table agps-words

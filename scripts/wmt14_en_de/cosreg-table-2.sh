@@ -18,14 +18,13 @@ done
 for row in $rows; do
   run=$RUNS/$row last=5 source=en target=de
   case $row in *-big-*) last=20 ;; *-de-en-*) source=de target=en ;; esac
-  once $run/averaged.pt agg-fairseq average-checkpoints $run --last $last --by update -o $run/averaged.pt
-  once $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s $source -t $target \
-    --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
-  once $run/bleu.json agg-fairseq bleu $run/generate.log --reference $data/reference/test.$target --moses $target \
-    --json $run/bleu.json
+  once agg-fairseq average-checkpoints $run --last $last --by update -o $run/averaged.pt
+  capture $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s $source \
+    -t $target --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
+  once agg-fairseq bleu $run/generate.log --reference $data/reference/test.$target --moses $target --json $run/bleu.json
 done
 table cosreg-table-2
 models="$RUNS/cosreg-base-mle/averaged.pt $RUNS/cosreg-base-cosreg/averaged.pt" names="--name mle cosreg"
-once $RUNS/cosreg-figure-2a.png agg-fairseq plot projection $models $names --data $data/data-bin -o $RUNS/cosreg-figure-2a.png
-once $RUNS/cosreg-figure-2b.png agg-fairseq plot singular-values $models $names -o $RUNS/cosreg-figure-2b.png
-once $RUNS/cosreg-figure-3a.png agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3a.png
+once agg-fairseq plot projection $models $names --data $data/data-bin -o $RUNS/cosreg-figure-2a.png
+once agg-fairseq plot singular-values $models $names -o $RUNS/cosreg-figure-2b.png
+once agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3a.png
