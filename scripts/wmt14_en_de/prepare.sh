@@ -39,8 +39,10 @@ each_archive() {
   "$1" test-full.tgz a8cd784e006feb32ac6f3d9ec7eb389a "${wmt14[0]}"
 }
 
-has() { [ -f "$archives/$1" ] || fail "--from: found no {train,valid,test}.{en,de} in $archives, nor $1"; }
-check() { is_digest "$archives/$1" "$2" || { say "warning: $1 is not WMT's" && official=false; }; }
+check() {
+  [ -f "$archives/$1" ] || fail "--from: found no {train,valid,test}.{en,de} in $archives, nor $1"
+  is_digest "$archives/$1" "$2" || { say "warning: $1 is not WMT's" && official=false; }
+}
 
 # sentences SPLIT LANGUAGE: prints them, from a file of the user or out of WMT's archives.
 sentences() {
@@ -136,7 +138,6 @@ if [ -f "$from/train.en" ]; then
   for name in {train,valid,test}.{en,de}; do [ -f "$from/$name" ] || fail "--from: found no $name in $from"; done
   settings+=("from=$(cat "$from"/{train,valid,test}.{en,de} | sha256sum)")
 elif [ -n "$from" ]; then
-  each_archive has
   each_archive check
   settings+=("official=$official")
 fi
