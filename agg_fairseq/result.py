@@ -6,10 +6,13 @@ import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import __version__
 from .columns import METRICS, Columns, Metric, column_titles
+from .errors import UserError
+from .files import read_json_object
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
 UNDEFINED = "—"  # what a table shows for None
@@ -168,6 +171,15 @@ class Result:
             name = row["name"]
             rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
         return cls(rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version")))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Result:
+        """The result that a command wrote to --json; UserError for a file of anything else."""
+        expected = "what a command of agg-fairseq wrote to --json"
+        try:
+            return cls.from_json(read_json_object(path, expected))
+        except ValueError as error:
+            raise UserError(f"{path}: {error}; expected {expected}") from error
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import signal
 import sys
 from collections.abc import Sequence
@@ -94,7 +93,7 @@ def _cell(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Val
     for path in (folder / name / f"{file}.json" for name in (rows if row in OF_ALL else [row])):
         if not path.is_file():
             continue
-        result = Result.from_json(json.loads(path.read_text(encoding="utf-8")))
+        result = Result.read(path)
         names = [name for name in result.rows if (name == row if row in OF_ALL else name not in OF_ALL)]
         for pair, shown in column_titles(result.columns).items():
             if shown == title:

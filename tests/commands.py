@@ -1,7 +1,5 @@
 """The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to measure."""
 
-import json
-
 import pytest
 import torch
 from fairseq.trainer import Trainer
@@ -42,8 +40,7 @@ def one_line(capsys, call, *arguments, **options):
 
 def read_result(path):
     """What a command wrote to --json."""
-    with open(path, encoding="utf-8") as file:
-        return Result.from_json(json.load(file))
+    return Result.read(path)
 
 
 def table(printed):

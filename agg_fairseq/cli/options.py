@@ -2,7 +2,7 @@
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,7 @@ from typing import Any
 from ..checkpoints import Checkpoint, open_models
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
-from ..errors import UserError
 from ..f2.decoupled_decoding import DECODINGS
-from ..files import read_json_object
 from ..names import unique_names
 from ..result import Result
 
@@ -166,14 +164,3 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """One model of fairseq."""
     parser.add_argument("model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run")
     parser.set_defaults(opened=lambda given: Checkpoint(given.model, training_state=False))
-
-
-def read_results(paths: Sequence[str]) -> dict[str, Result]:
-    """What commands wrote to --json, by its path."""
-    results, expected = {}, "what a command of agg-fairseq wrote to --json"
-    for path in paths:
-        try:
-            results[path] = Result.from_json(read_json_object(path, expected))
-        except ValueError as error:
-            raise UserError(f"{path}: {error}; expected {expected}") from error
-    return results

@@ -21,7 +21,8 @@ from .. import plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
-from .options import add_inputs, add_models, add_options, add_parameters, call, files_by_name, read_results
+from ..result import Result
+from .options import add_inputs, add_models, add_options, add_parameters, call, files_by_name
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_models(picture)
         elif metavar.endswith(".json"):  # which has names
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
-            picture.set_defaults(opened=lambda arguments: read_results(arguments.inputs))
+            picture.set_defaults(opened=lambda arguments: {path: Result.read(path) for path in arguments.inputs})
         else:
             add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
         if metavar == "RUN":

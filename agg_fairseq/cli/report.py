@@ -15,7 +15,8 @@ The page contains all pictures, needs no network, and can be printed.
 import argparse
 
 from ..report import write_report
-from .options import add_inputs, add_parameters, call, read_results
+from ..result import Result
+from .options import add_inputs, add_parameters, call
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    arguments.results = list(read_results(arguments.results).values())
+    arguments.results = list(map(Result.read, arguments.results))
     errors = call(write_report, arguments)
     print(arguments.output)
     for error in errors:

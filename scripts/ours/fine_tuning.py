@@ -8,7 +8,6 @@ split of the old text. `table` prints the rows from ROW/old.json and ROW/new.jso
 """
 
 import argparse
-import json
 import math
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def table(options: argparse.Namespace) -> None:
     curves = {row: [totals(options.runs / row, text) for text in ("new", "old")] for row in options.rows}
     lines = []
     for row, (new, old) in curves.items():
-        result = read(options.runs / row / "old.json")
+        result = Result.read(options.runs / row / "old.json")
         plain = curves.get(f"adam{next(filter(row.endswith, RATES))}")
         lowest = None if plain is None else lowest_on_old(new, old, plain[0][0])
         cells = [new[0], old[0], *(result.value(row, *pair) for pair in (
@@ -68,14 +67,9 @@ def table(options: argparse.Namespace) -> None:
     plots.save(style.finish_figure(figure), options.runs / "trade-off.png", "png")
 
 
-def read(path: Path) -> Result:
-    """The Result of a file."""
-    return Result.from_json(json.loads(path.read_text(encoding="utf-8")))
-
-
 def totals(run: Path, text: str) -> list[float]:
     """The total perplexity of a text with each share of the constants."""
-    result = read(run / f"{text}.json")
+    result = Result.read(run / f"{text}.json")
     rows = [f"{run.name}, {share:.0%}" if share else run.name for share in SHARES]
     return [result.value(row, "perplexity", "total") for row in rows]
 

@@ -7,7 +7,6 @@ which n-grams it compares: with trigrams, its Table 2 gives all ten results of i
 does not.
 """
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,9 +30,7 @@ def main(runs: Path, rows: list[str]) -> None:
     """Prints the table, `won-lost`."""
     values = {}
     for row in rows:
-        ppl, texts = (
-            Result.from_json(json.loads((runs / row / f"{name}.json").read_text())) for name in ("ppl", "greedy")
-        )
+        ppl, texts = (Result.read(runs / row / f"{name}.json") for name in ("ppl", "greedy"))
         values[row] = {metric: texts.value(row, metric, key) for metric, key in COMPARED}
         values[row]["perplexity"] = ppl.value(row, "perplexity", "total")
         human = {metric: texts.value(HUMAN, metric, key) for metric, key in COMPARED}
