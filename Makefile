@@ -22,7 +22,7 @@ test-slow: setup ## the rest of the tests: command lines, the widest grids
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m slow
 
 demo: setup      ## train plain likelihood, AGG, and a larger β₂ on a small corpus and compare them, in minutes on a CPU
-	@bash scripts/demo.sh
+	@bash scripts/ours/demo.sh
 
 docs: setup      ## build/site: the pages and the API reference, from the docstrings
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -4,12 +4,12 @@
 #                   gpt2: GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur
 #   --tokens-of DIR instead: the tokenizer and the dictionary of another prepared folder, to fine-tune its models
 #   --output DIR    the prepared folder (default: data/CORPUS-TOKENIZER)
-#   --downloads DIR where downloaded files are kept, for every preparation (default: data/downloads)
 #   --workers N     processes (default: one per core)
 # To continue after an interruption, run the same command again. When the folder has a manifest.json it is complete, and
-# you may remove its folders text and encoded.
+# you may remove its folders text and encoded. Downloaded files are kept in data/downloads, for every preparation.
 
 # shellcheck disable=SC2154 # variables of preparation.sh
+parse from tokenizer vocabulary tokens-of output workers -- "$@"
 trainer=() # options of sentencepiece
 
 # prepare CORPUS FILE…: stages text, tokenizer, encoded and data-bin of a corpus that make_text writes, from files.

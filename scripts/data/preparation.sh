@@ -22,7 +22,8 @@ parse() {
     shift 2
   done
   case ${workers:=$(nproc)}${vocabulary:=} in *[!0-9]*) fail "--workers, --vocabulary: expected whole numbers" ;; esac
-  downloads=$(absolute "${downloads:-data/downloads}")
+  from=$(absolute "${from:-}")
+  downloads=$(absolute data/downloads)
 }
 
 # absolute PATH: the path, of characters that no program mistakes (fairseq-preprocess splits paths at commas).

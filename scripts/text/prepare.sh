@@ -7,8 +7,6 @@
 help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
 . "$root/scripts/data/language_model.sh"
-parse from tokenizer vocabulary tokens-of output downloads workers -- "$@"
-from=$(absolute "$from")
 tokenizer=${tokenizer:-sentencepiece} vocabulary=${vocabulary:-8000}
 
 make_text() {

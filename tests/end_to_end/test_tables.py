@@ -108,12 +108,12 @@ def test_an_experiment_of_ours(clone, words, name, tmp_path):
 
 def test_the_demo_by_its_script(clone, words, tmp_path):
     """Two trainings side by side, and nothing outside its folder; then again."""
-    printed = clone.run("demo.sh", *LM, DATA=words, RUNS=tmp_path / "demo")
+    printed = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=tmp_path / "demo")
     assert {"mle", "agg", "Δ agg", "mle-beta2-0.999"} < rows(printed.stdout).keys()
     assert printed.stdout.splitlines()[-1] == str(tmp_path / "demo" / "report.html")
     for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
         assert (tmp_path / "demo" / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    again = clone.run("demo.sh", *LM, DATA=words, RUNS=tmp_path / "demo")
+    again = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=tmp_path / "demo")
     assert again.stdout == printed.stdout and "training" not in again.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "demo"]
 

@@ -66,12 +66,12 @@ def test_the_text_is_known_by_its_content(tmp_path):
 def test_ids_of_gpt2(tmp_path, shared_data):
     """The files of the tokenizer are checked, and kept with the data."""
     write_files(tmp_path / "given", TEXTS)
-    shutil.copytree(shared_data / "gpt2-bpe", tmp_path / "downloads" / "gpt2_bpe")
-    options = ("--from", "given", "--tokenizer=gpt2", "--output=out", "--downloads=downloads")
+    shutil.copytree(shared_data / "gpt2-bpe", tmp_path / "data" / "downloads" / "gpt2_bpe")
+    options = ("--from", "given", "--tokenizer=gpt2", "--output=out")
     prepare("wikitext2", *options, cwd=tmp_path)
     bpe = manifest_of(tmp_path / "out")["bpe"]
     assert bpe.pop("kind") == "gpt2" and all((tmp_path / "out" / path).is_file() for path in bpe.values())
-    (tmp_path / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
+    (tmp_path / "data" / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
     shutil.rmtree(tmp_path / "out")
     assert "vocab.bpe: found another digest" in refused("wikitext2", *options, cwd=tmp_path)
 

@@ -26,7 +26,7 @@ def started(folder, program, **variables):
     command = [
         "bash",
         "-c",
-        f". {ROOT}/scripts/data/preparation.sh; set -- ; parse downloads workers vocabulary -- ; {program}",
+        f". {ROOT}/scripts/data/preparation.sh; set -- ; parse workers vocabulary -- ; {program}",
     ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env={**os.environ, **variables}, start_new_session=True, **pipes)
