@@ -54,20 +54,20 @@ corpus() {
   local prepare=$2 kind
   data=$1
   shift 2
-  if [ "$SIZE" = tiny ]; then
-    data=$RUNS/data/text
-    case $prepare in
-      wmt*) data=$RUNS/data/wmt && set -- --vocabulary 6000 ;;
-      *) set -- --tokenizer sentencepiece --vocabulary 8000 ;;
-    esac
-    if [ -z "$DATA" ]; then
-      case $prepare in wmt*) fail "found no DATA; expected a folder of {train,valid,test}.{en,de}, such as Multi30k" ;; esac
-      prepare=text/prepare.sh && set -- --vocabulary 8000
-    fi
-  elif [ -n "$DATA" ]; then
-    data=$RUNS/${data#"$RUNS"/}
-  fi
-  kind=$(grep -o -w 'gpt2\|words' <<< "$*" || case $prepare in wmt*) echo subword_nmt ;; *) echo sentencepiece ;; esac)
+  case $SIZE:$prepare:$DATA in
+    tiny:wmt*:) fail "found no DATA; expected a folder of {train,valid,test}.{en,de}, such as Multi30k" ;;
+    tiny:wmt*) data=$RUNS/data/wmt && set -- --vocabulary 6000 ;;
+    tiny:*:) data=$RUNS/data/text prepare=text/prepare.sh && set -- --vocabulary 8000 ;;
+    tiny:*) data=$RUNS/data/text && set -- --tokenizer sentencepiece --vocabulary 8000 ;;
+    *:) ;;
+    *) data=$RUNS/${data#"$RUNS"/} ;;
+  esac
+  case "$prepare $* " in
+    *" gpt2 "*) kind=gpt2 ;;
+    *" words "*) kind=words ;;
+    wmt*) kind=subword_nmt ;;
+    *) kind=sentencepiece ;;
+  esac
   if [ -f "$DATA/manifest.json" ]; then
     data=$DATA
     kind=$(sed -n 's/.*"kind": "\([a-z0-9_]*\)".*/\1/p' "$DATA/manifest.json")
