@@ -19,6 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import read_json_object, write_json
 
@@ -80,9 +84,6 @@ def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], An
     The file may be relative to where the user is or to the repository, with or without .yaml. The folder of fairseq's
     user_dir is this package's, unless the configuration or an override names another, relative to the repository.
     """
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
     name, given = f"{config.removesuffix('.yaml')}.yaml", []
     file = next((folder / name for folder in (Path.cwd(), ROOT) if (folder / name).is_file()), None)
     if file is None:
@@ -104,8 +105,6 @@ def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], An
 
 def options_of(config: Any) -> dict[str, Any]:
     """All options by their names, SECTION.KEY, as they are written: references to others are not resolved."""
-    from omegaconf import OmegaConf
-
     sections = OmegaConf.to_container(config, resolve=False).items()
     return {f"{name}.{key}": section[key] for name, section in sections if isinstance(section, dict) for key in section}
 
@@ -115,7 +114,6 @@ def with_defaults(written: Any) -> Any:
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
-    from omegaconf import OmegaConf
 
     if missing := sorted(key for key, value in options_of(written).items() if value == "???"):
         raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
@@ -182,8 +180,6 @@ def is_done(written: Any) -> bool:
 
 def settings_of_processes(config: Any, overrides: Sequence[str], gpus: int | None, is_dry: bool) -> list[str]:
     """The options that depend on the number of processes; tells the tokens of an update."""
-    import torch
-
     visible = torch.cuda.device_count()
     processes = 1 if config.common.cpu else gpus or visible or 1
     if processes < 1 or (not config.common.cpu and not is_dry and visible < processes):
