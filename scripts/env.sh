@@ -21,8 +21,6 @@ SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DAT
 overrides=("$@")
 data='' bpe='' rows=''
 
-fail() { echo "$(basename -- "$0"): error: $*" >&2; exit 2; }
-say() { echo "$(basename -- "$0"): $*" >&2; }
 in_plan() { [ "${DRY_RUN:-}" = plan ]; }
 show() { printf '%q ' "$@"; echo; }
 

@@ -3,6 +3,9 @@
 # shellcheck disable=SC2154 # `help` is a variable of the script
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 
+say() { echo "$(basename -- "$0" .sh): $*" >&2; }
+fail() { say "error: $*"; exit 2; }
+
 case " $* " in *' --help '* | *' -h '*)
   awk 'FNR == 1 { on = 1 } !/^#/ { on = 0 } on && !/^#(!| shellcheck)/ { print substr($0, 3) }' "$0" ${help:+"$help"}
   exit ;;

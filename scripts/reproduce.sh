@@ -12,11 +12,10 @@ for word in "$@"; do
     --list) entries | while read -r file; do printf '%-31s  %s\n' "$file" "$(sed -n '2s/^# //p' "$file")"; done; exit ;;
     *=*) options+=("$word") ;;
     *)
-      file=$(entries | grep -x "\(.*/\)\?${word%.sh}.sh") ||
-        { echo "reproduce: error: found the name $word; expected one that --list prints" >&2; exit 2; }
+      file=$(entries | grep -x "\(.*/\)\?${word%.sh}.sh") || fail "found the name $word; expected one that --list prints"
       files+=("$root/scripts/$file") ;;
   esac
 done
-[ ${#files[@]} -gt 0 ] || { echo "reproduce: error: found no NAME; expected some that --list prints" >&2; exit 2; }
+[ ${#files[@]} -gt 0 ] || fail "found no NAME; expected some that --list prints"
 cd -- "$OLDPWD"
 for file in "${files[@]}"; do bash "$file" ${options[@]+"${options[@]}"}; done

@@ -3,9 +3,6 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/../in_venv.sh"
 
-say() { echo "prepare: $*" >&2; }
-fail() { say "error: $*"; exit 2; }
-
 # parse NAME… -- ARGUMENT…: sets a variable for each option, `tokens_of` for --tokens-of, empty if it is not given.
 parse() {
   local names="" name
