@@ -48,21 +48,17 @@ def table(options: argparse.Namespace) -> None:
         result = Result.read(options.runs / row / "old.json")
         plain = curves.get(f"adam{next(filter(row.endswith, RATES))}")
         lowest = None if plain is None else lowest_on_old(new, old, plain[0][0])
-        cells = [new[0], old[0], *(result.value(row, *pair) for pair in (
-            ("perplexity", "absent"), ("within_perplexity", "absent"), ("expected_over_observed", "absent"),
-        ))]  # fmt: skip
-        moved = result.value(row, "moved", "absent")
-        cells = [None if value is None else f"{value:,.2f}" for value in (*cells, new[4], old[4], lowest)]
-        lines.append([row, *cells[:5], None if moved is None else f"{moved:.3f}", *cells[5:]])
+        metrics = ("perplexity", "within_perplexity", "expected_over_observed", "moved")
+        absent = [result.value(row, metric, "absent") for metric in metrics]
+        values = zip((new[0], old[0], *absent, new[4], old[4], lowest), (2, 2, 2, 2, 2, 3, 2, 2, 2), strict=True)
+        lines.append([row, *(None if value is None else f"{value:,.{digits}f}" for value, digits in values)])
     header = ["", "new text", "old text", "absent", "within absent", "E/O absent", "moved", "new text, 40%"]
     print(format_table([*header, "old text, 40%", "old text at new + 1%"], lines))
     figure, (axis,) = style.new_panels(width=7.0, height=4.5)
     for index, name in enumerate(CURVES):
         pieces = [curves[name + rate] for rate in RATES if name + rate in curves]
-        points = [[*piece[text], math.nan] for text in (0, 1) for piece in pieces]  # with a gap after each
-        if pieces:
-            half = len(pieces)
-            style.line(axis, index, sum(points[:half], []), sum(points[half:], []), name)
+        new, old = ([value for piece in pieces for value in (*piece[text], math.nan)] for text in (0, 1))  # with gaps
+        style.line(axis, index, new, old, name)
     style.finish(axis, xscale="log", yscale="log", xlabel="perplexity, new text", ylabel="perplexity, old text")
     plots.save(style.finish_figure(figure), options.runs / "trade-off.png", "png")
 

@@ -34,14 +34,13 @@ def main(runs: Path, rows: list[str]) -> None:
         values[row] = {metric: texts.value(row, metric, key) for metric, key in COMPARED}
         values[row]["perplexity"] = ppl.value(row, "perplexity", "total")
         human = {metric: texts.value(HUMAN, metric, key) for metric, key in COMPARED}
-    cells = {
-        row: [
-            None if row == other else f"{wins(own, values[other], human)}-{wins(values[other], own, human)}"
-            for other in rows
-        ]
-        for row, own in values.items()
-    }
-    print(format_table(["", *(f"against {row}" for row in rows)], [[row, *line] for row, line in cells.items()]))
+
+    def cell(row: str, other: str) -> str | None:
+        first, second = values[row], values[other]
+        return None if row == other else f"{wins(first, second, human)}-{wins(second, first, human)}"
+
+    lines = [[row, *(cell(row, other) for other in rows)] for row in rows]
+    print(format_table(["", *(f"against {row}" for row in rows)], lines))
 
 
 if __name__ == "__main__":
