@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import os
-import statistics
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from agg_fairseq.f2 import FactorizedSoftmax, mefmax
 from agg_fairseq.files import write_json
 from agg_fairseq.functional import forgetting, forgotten, log_unigram
 from agg_fairseq.objective import AggObjective, AgpsObjective
+from agg_fairseq.result import SeedValues, format_table
 
 from ..data import python_documentation
 
@@ -126,7 +126,7 @@ def evaluate(
 
 
 def train(text: str, options: dict) -> dict:
-    """Trains a model; the best of its checkpoints by validation is measured on the test and on the training part."""
+    """Trains a model; the best of its checkpoints by validation is measured on the test part."""
     train_ids, valid_ids, test_ids = tokens(text)
     vocabulary = 1 + max(UNKNOWN, int(train_ids.max()))
     counts = torch.bincount(train_ids, minlength=vocabulary)
@@ -199,12 +199,8 @@ def train(text: str, options: dict) -> dict:
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
-    sample = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[: 15_000 // BLOCK]
-    measured = {
-        "test": evaluate(model, log_prob, test, bin_of),
-        "train": evaluate(model, log_prob, (inputs[sample], targets[sample]), bin_of),
-    }
-    return {"text": text, **options, "counts": counts.tolist(), "best_update": best_update, **measured}
+    test = evaluate(model, log_prob, test, bin_of)
+    return {"text": text, **options, "counts": counts.tolist(), "best_update": best_update, "test": test}
 
 
 def table(folder: Path) -> None:
@@ -215,32 +211,29 @@ def table(folder: Path) -> None:
         run = json.loads(file.read_text())
         setting = (run["text"], *(run[key] for key in settings), run.get("beta2_of_W"), run["beta2"])
         runs.setdefault(setting, {})[run["seed"]] = run
-    header = ["text", *settings, "β₂ of W", "β₂", "s", "seen", "all", "rule, %", "0.999: seen, %", "all, %"]
-    print("|", " | ".join(header), "|")
+    lines = []
     for (*setting, beta2), by_seed in runs.items():
         first = next(iter(by_seed.values()))
         counts = torch.tensor(first["counts"])
         share = counts[forgotten(counts, first["T"], beta2)].sum().item() / counts.sum().item()
-        cells = [*setting, beta2, f"{share:.3f}"]
-        cells += [spread([math.exp(loss(run, start)) for run in by_seed.values()]) for start in (1, 0)]
-        others = runs.get((*setting[:-1], None, 0.999), {})
-        if others and beta2 != 0.999:
+        measured, changes = perplexities(by_seed), [None] * 3
+        larger = runs.get((*setting[:-1], None, 0.999))
+        if larger and beta2 != 0.999:
             gain = forgetting(counts, first["T"], beta2) - forgetting(counts, first["T"], 0.999)
-            cells.append(f"{100 * math.expm1(-gain):.1f}")
-            for start in (1, 0):
-                pairs = [(run, others[seed]) for seed, run in by_seed.items() if seed in others]
-                cells.append(spread([100 * math.expm1(loss(other, start) - loss(run, start)) for run, other in pairs]))
-        print("|", " | ".join(map(str, cells)), "|")
+            changed = [new.change(old, relative=True) for new, old in zip(perplexities(larger), measured, strict=True)]
+            changes = [f"{100 * math.expm1(-gain):.1f}", *(change.format(1) for change in changed)]
+        lines.append([*setting, beta2, f"{share:.3f}", *(values.format(1) for values in measured), *changes])
+    header = ["text", *settings, "β₂ of W", "β₂", "s", "seen", "all", "rule, %", "0.999: seen, %", "all, %"]
+    print(format_table(header, lines))
 
 
-def loss(run: dict, start: int) -> float:
-    """Nats per test target of the bins from `start` on; 1 leaves out targets that never occur in training."""
-    return sum(run["test"]["nll"][start:]) / sum(run["test"]["targets"][start:])
-
-
-def spread(values: list[float]) -> str:
-    """Mean ± standard deviation over the seeds."""
-    return f"{statistics.fmean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+def perplexities(by_seed: dict[int, dict]) -> list[SeedValues]:
+    """Of the test targets that occur in training, and of all."""
+    sums = {seed: (run["test"]["nll"], run["test"]["targets"]) for seed, run in by_seed.items()}
+    return [
+        SeedValues({seed: math.exp(sum(nll[start:]) / sum(targets[start:])) for seed, (nll, targets) in sums.items()})
+        for start in (1, 0)  # bin 0 has those that never occur
+    ]
 
 
 def main(folder: str, text: str | None = None, *settings: str) -> None:
