@@ -135,6 +135,13 @@ once() {
 capture() { if in_plan; then echo "$(show "${@:2}")> $1"; else once print_to "${@:2}" "$1"; fi; }
 print_to() { "${@:1:$#-1}" > "${*: -1}.partial" && mv -- "${*: -1}.partial" "${*: -1}"; } # COMMAND… FILE
 
+# eval_lm [OPTION…] FILE: measures each row by agg-fairseq eval-lm, into FILE in its folder.
+eval_lm() {
+  for run in $(folders); do
+    once agg-fairseq eval-lm "$run" --data "$data/data-bin" "${@:1:$#-1}" --json "$run/${*: -1}"
+  done
+}
+
 # print COMMAND…: runs a command whose output is a part of the table.
 print() { if in_plan; then show "$@"; else finish && "$@"; fi; }
 

@@ -88,25 +88,13 @@ def moses(language: str, *, normalize: bool = True) -> Cut:
     return cut
 
 
-KINDS = {
-    "words": words,
-    "sentencepiece": sentencepiece,
-    "gpt2": gpt2,
-    "bpe": bpe,
-    "moses": moses,
-    "moses-as-it-is": partial(moses, normalize=False),
-}
-
-
-@cache  # loaded once in each process
-def tokenizer(kind: str, argument: str) -> Cut:
-    """The function that cuts a line, by the files of a folder or for a language."""
-    return KINDS[kind](argument)
+KINDS = {load.__name__: cache(load) for load in (words, sentencepiece, gpt2, bpe, moses)}  # once in each process
+KINDS["moses-as-it-is"] = cache(partial(moses, normalize=False))
 
 
 def cut(kind: str, argument: str, line: str) -> str:
-    """Cuts a line."""
-    return tokenizer(kind, argument)(line)
+    """Cuts a line by the files of a folder, or for a language."""
+    return KINDS[kind](argument)(line)
 
 
 def encode(kind: str, argument: str, lines: Iterable[str], workers: int = 1) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 
-def learn(text: str, vocabulary: int, model: str, *options: str) -> None:
+def learn(text: str, vocabulary: str, model: str, *options: str) -> None:
     """Writes a model with all characters of the text, none of which is replaced by another.
 
     WikiText's `<unk>` is learned like any other word: if sentencepiece's own unknown piece had this name, it would skip
@@ -24,7 +24,7 @@ def learn(text: str, vocabulary: int, model: str, *options: str) -> None:
             sentence_iterator=(" ".join(line.split()) for line in lines),
             model_writer=writer,
             model_type="bpe",
-            vocab_size=vocabulary,
+            vocab_size=int(vocabulary),
             unk_piece="<unknown>",
             minloglevel=2,
             **dict(option.split("=") for option in (*ours, *options)),
@@ -32,5 +32,4 @@ def learn(text: str, vocabulary: int, model: str, *options: str) -> None:
 
 
 if __name__ == "__main__":
-    text, vocabulary, model, *options = sys.argv[1:]
-    learn(text, int(vocabulary), model, *options)
+    learn(*sys.argv[1:])

@@ -23,8 +23,6 @@ train cures/mle f2 model._name=transformer_lm_f2 criterion._name=f2_softmax
 train cures/mle cosreg criterion._name=cosreg
 train cures/mle adversarial criterion.adv_epsilon=0.005
 
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
-done
+eval_lm --calibrate valid eval.json
 table cures --changes
 once agg-fairseq report $(folders) --data $data/data-bin --max-texts 100 -o $RUNS/report.html

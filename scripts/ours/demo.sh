@@ -20,9 +20,7 @@ train demo/mle mle $shared
 train demo/mle agg $shared criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=120
 train demo/mle mle-beta2-0.999 $shared optimizer.adam_betas="'(0.9,0.999)'"
 
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
-done
+eval_lm --calibrate valid eval.json
 table demo --changes
 print agg-fairseq groups $data/data-bin --tokens-per-update 512 --beta2 0.98 --epochs 1.3 # the prediction for the last model
 once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/projection.png

@@ -19,7 +19,5 @@ train cures/mle agg-0.999 $shared criterion._name=agg criterion.agg_rare_fractio
 train cures/mle larger $shared $larger
 train cures/mle larger-0.999 $shared $larger $beta2
 
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
-done
+eval_lm --calibrate valid eval.json
 table large-vocabulary --changes

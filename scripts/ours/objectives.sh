@@ -23,7 +23,5 @@ train demo/mle ul $shared criterion._name=unlikelihood
 train demo/mle ul-agg $shared $agg criterion.ul_alpha=1
 train demo/mle agg-0.1 $shared criterion._name=agg criterion.agg_rare_fraction=0.1
 
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin --json $run/eval.json
-done
+eval_lm eval.json
 table objectives

@@ -19,9 +19,7 @@ train cures/mle frequent-0.999 $shared $other optimizer._name=long_memory_of_fre
 train cures/mle amsgrad $shared $other optimizer._name=amsgrad_of_w
 train cures/mle balanced-pushes $shared $other criterion._name=balanced_pushes
 
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin --calibrate valid --json $run/eval.json
-done
+eval_lm --calibrate valid eval.json
 table second-moments --changes
 
 # How much more strongly Adam pushes rows than it pulls them, at the end of the training.

@@ -22,9 +22,7 @@ for parts in bc b c; do
   train wikitext103/freeze study-freeze-$parts size=$(size agg-study) criterion.freeze_parts=$parts
 done
 # As in the authors' commands: perplexity of the last 112 of each 512 tokens, at tiny of the last 28 of each 128.
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
-done
+eval_lm $block $context ppl.json
 table agg-tables-1-2
 
 rows=''

@@ -15,7 +15,5 @@ train wikitext103/mle words-mle size=$(size agps)
 train wikitext103/cosreg words-cosreg size=$(size agps)
 train wikitext103/agps words-agps size=$(size agps)
 
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin $block $context --groups frequency --json $run/frequency.json
-done
+eval_lm $block $context --groups frequency frequency.json
 table agps-table-4

@@ -69,12 +69,12 @@ def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monke
     else:
         monkeypatch.setitem(sys.modules, "fastBPE", None)
     folder, tokens = real_codes
-    encode.tokenizer.cache_clear()
+    encode.KINDS["bpe"].cache_clear()
     with open(folder / "codes", encoding="utf-8") as file:
         bpe = BPE(file)
     tokens = [*tokens, "&quot; Grüße @-@ 日本語 🙂 @@b", "x" * 300, ""]
     assert list(encode.encode("bpe", str(folder), tokens)) == [bpe.segment(line) for line in tokens]
-    encode.tokenizer.cache_clear()
+    encode.KINDS["bpe"].cache_clear()
 
 
 @pytest.mark.parametrize(
