@@ -18,6 +18,7 @@ import csv
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from agg_fairseq.columns import METRICS, column_titles
@@ -54,11 +55,9 @@ def table(columns: Sequence[str], rows: dict[str, list[str]], runs: Sequence[Pat
     lines: dict[str, list[tuple[str | None, str | None]]] = {}  # cells by the name of the row: the paper's, and ours
     of_first: list[SeedValues] = []
     for name, numbers in rows.items():
-        papers = [None if number in ("", "-") else number for number in numbers]
-        papers += [None] * (len(columns) - len(papers))
         cells = [SeedValues({run: value for run, (value, _) in cell.items()}) for cell in found[name]]
         ours = [cell.format(metric.digits if metric else 0) for cell, metric in zip(cells, metrics, strict=True)]
-        lines[name] = list(zip(papers, ours, strict=True))
+        lines[name] = [(None if number in ("", "-") else number, cell) for number, cell in zip_longest(numbers, ours)]
         of_first = of_first or cells
         if changes and of_first is not cells and name not in OF_ALL:
             differences = [metric and format_change(cell.change(base, relative=metric.relative), metric)

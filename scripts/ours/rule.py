@@ -137,8 +137,7 @@ def train(text: str, options: dict) -> dict:
     epoch = math.ceil(len(inputs) / per_update)
     updates = round(epoch * options["epochs"])
 
-    special = torch.zeros(vocabulary, dtype=torch.bool)
-    special[0] = True  # <unk> is gated like any other token that is rare
+    special = torch.arange(vocabulary) == 0  # <unk> is gated like any other token that is rare
     objective, factorized, bias, others = None, None, 0.0, [p for n, p in model.named_parameters() if n != "weight"]
     if options["method"] == "agg":
         objective = AggObjective(vocabulary, rare_fraction=0.3, window=epoch, never_rare=special)
