@@ -85,10 +85,9 @@ corpus() {
 started=()
 plugin=$root/agg_fairseq/user_dir/agg_plugin
 train() {
-  local config=$1 name=$2 folder=$RUNS/$2
-  shift 2
+  local name=$2 folder=$RUNS/$2
   case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) return 0 ;; esac
-  set -- "configs/$config" "task.data=$data/data-bin" "checkpoint.save_dir=$folder" "$@" ${SEED:+"common.seed=$SEED"}
+  set -- "configs/$1" "task.data=$data/data-bin" "checkpoint.save_dir=$folder" "${@:3}" ${SEED:+"common.seed=$SEED"}
   set -- bash "$root/scripts/train.sh" "$@" ${overrides[@]+"${overrides[@]}"} ${GPUS:+--gpus "$GPUS"}
   if in_plan; then show "$@"; return; fi
   if [ -e "$folder/done" ]; then say "$name is trained already"; return; fi
@@ -147,8 +146,6 @@ print() { if in_plan; then show "$@"; else finish && "$@"; fi; }
 
 # table NAME [OPTION…]: prints NAME.tsv of the script's folder, the numbers of the paper beside those of the rows.
 table() {
-  local name=$1
-  shift
-  set -- python "$root/scripts/table.py" "$here/$name.tsv" "$RUNS" "$@"
-  if in_plan; then show "$@"; else finish && "$@" | tee "$RUNS/$name.md"; fi
+  local command=(python "$root/scripts/table.py" "$here/$1.tsv" "$RUNS" "${@:2}")
+  if in_plan; then show "${command[@]}"; else finish && "${command[@]}" | tee "$RUNS/$1.md"; fi
 }

@@ -27,12 +27,10 @@ def readable(text: str, prepared: Path) -> str:
         return text
     from tokenizers import ByteLevelBPETokenizer
 
-    files = [str(prepared / "tokenizer" / name) for name in ("encoder.json", "vocab.bpe")]
-    pieces = ByteLevelBPETokenizer.from_file(*files)
+    pieces = ByteLevelBPETokenizer.from_file(f"{prepared}/tokenizer/encoder.json", f"{prepared}/tokenizer/vocab.bpe")
     runs = groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
-    return " ".join(
-        "".join(pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs).split()
-    )
+    decoded = (pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs)
+    return " ".join("".join(decoded).split())
 
 
 def main(prepared: Path, files: list[Path]) -> None:

@@ -141,15 +141,14 @@ def check_names(config: Any) -> None:
         if name not in names:
             raise UserError(f"{section}._name: found {name}; expected one of {', '.join(sorted(names))}")
     model = ARCH_MODEL_NAME_REGISTRY.get(config.model._name, config.model._name)
-    if model not in MODEL_DATACLASS_REGISTRY:  # fairseq would ignore options that it does not know
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        MODEL_REGISTRY[model].add_args(parser)
-        options = {action.dest for action in parser._actions} | {"_name"}
-        options |= {"criterion", "train_subset", "save_dir", "restore_file"}  # of lstm_lm; the others of transformer_f2
-        if unknown := sorted(set(config.model) - options):
-            raise UserError(
-                f"model.{unknown[0]}: found no such option of {model}; expected {', '.join(sorted(options))}"
-            )
+    if model in MODEL_DATACLASS_REGISTRY:
+        return  # of other models, fairseq ignores options that it does not know
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    MODEL_REGISTRY[model].add_args(parser)
+    options = {action.dest for action in parser._actions} | {"_name"}
+    options |= {"criterion", "train_subset", "save_dir", "restore_file"}  # of lstm_lm; the others of transformer_f2
+    if unknown := sorted(set(config.model) - options):
+        raise UserError(f"model.{unknown[0]}: found no such option of {model}; expected {', '.join(sorted(options))}")
 
 
 def settings_of(written: Any) -> dict[str, Any]:

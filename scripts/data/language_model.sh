@@ -19,7 +19,7 @@ prepare() {
     [ -f "$tokens_of/manifest.json" ] || fail "--tokens-of: found no manifest.json there; expected a prepared folder"
     tokenizer=$(sed 's/.*"tokenizer": "\([a-z0-9]*\)".*/\1/' "$tokens_of/manifest.json")
   fi
-  if [ "$tokenizer" = sentencepiece ]; then vocabulary=${vocabulary:-30000}; fi
+  if [ "$tokenizer" = sentencepiece ]; then vocabulary=${vocabulary:-${usual_vocabulary:-30000}}; fi
   case $tokenizer in
     sentencepiece) bpe='"sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"' ;;
     gpt2) bpe='"gpt2", "gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe"' ;;
@@ -37,11 +37,9 @@ prepare() {
 }
 
 make_tokenizer() {
-  local train=$output/text/train
   if [ -n "$tokens_of" ]; then cp "$tokens_of"/tokenizer/* "$1"; return; fi
   if [ "$tokenizer" = sentencepiece ]; then
-    python -m scripts.data.learn_sentencepiece "$train" "$vocabulary" "$1/sentencepiece.model" \
-      "${trainer[@]}"
+    python -m scripts.data.learn_sentencepiece "$output/text/train" "$vocabulary" "$1/sentencepiece.model" "${trainer[@]}"
     return
   fi
   # Digests: tiktoken's tiktoken_ext/openai_public.py. fairseq's mirror has OpenAI's files.

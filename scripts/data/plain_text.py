@@ -19,8 +19,7 @@ from agg_fairseq.errors import UserError, first_line
 from ..command import run
 
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
-ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")
-"""Those of WMT's SGML. Any other entity, and a bare &, is left as it is."""
+ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")  # those of WMT's SGML; any other, and a bare &, is left as it is
 
 
 def plain_lines(file: IO[bytes]) -> Iterator[str]:

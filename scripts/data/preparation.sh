@@ -9,9 +9,7 @@ parse() {
   while [ "$1" != -- ]; do names+=" --$1" && printf -v "${1//-/_}" '' && shift; done
   shift
   while [ $# -gt 0 ]; do
-    case $1 in
-      --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-    esac
+    case $1 in --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
     case "$names " in *" $1 "*) ;; *) fail "found $1; expected$names; see --help" ;; esac
     [ $# -gt 1 ] || fail "$1: found no value"
     name=${1#--}

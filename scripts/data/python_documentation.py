@@ -9,6 +9,7 @@ the source without importing it. They are cleaned and split by document into tra
 from __future__ import annotations
 
 import ast
+import pydoc_data.topics
 import re
 import sys
 import sysconfig
@@ -25,8 +26,6 @@ MIN_WORDS = 4
 
 def documents() -> Iterator[list[str]]:
     """Paragraphs of each document: a topic of the language reference, or the docstrings of a module."""
-    import pydoc_data.topics
-
     for _, text in sorted(pydoc_data.topics.topics.items()):
         yield paragraphs(text)
     root = Path(sysconfig.get_paths()["stdlib"])

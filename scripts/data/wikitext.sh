@@ -29,16 +29,15 @@ make_text() {
 
 # find_text FOLDER SPLIT: prints the text, from a file of words or from those of the hub.
 find_text() {
-  local file rows=$2
+  local file rows=${2/valid/validation}
   file=$(find "$1" -name "wiki.$2.tokens" -print -quit)
-  if [ -n "$file" ]; then cat "$file"; return; fi
-  case $rows in valid) rows=validation ;; esac
-  if ls "$1/$rows"-*.parquet > /dev/null 2>&1; then
+  if [ -n "$file" ]; then
+    cat "$file"
+  elif ls "$1/$rows"-*.parquet > /dev/null 2>&1; then
     python -m scripts.data.plain_text parquet "$1/$rows"-*.parquet
-    return
+  else
+    fail "${from:-$1}: found no wiki.$2.tokens and no $rows-*.parquet; expected $archive, not its raw version"
   fi
-  file=$(find "$1" -name '*.raw' -print -quit)
-  fail "${from:-$1}: found ${file:+the raw version, }no wiki.$2.tokens and no $rows-*.parquet; expected $archive"
 }
 
 # differing FOLDER: the files that are not the published ones.

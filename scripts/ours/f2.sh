@@ -21,8 +21,7 @@ continue_texts() { # continue_texts ROW MODEL [OPTION…]
   once agg-fairseq text-metrics $run/texts.jsonl --name $1 --data $data/data-bin --json $run/texts.json
 }
 for row in $rows; do
-  run=$RUNS/$row
-  once agg-fairseq eval-lm $run --data $data/data-bin --json $run/eval.json
+  once agg-fairseq eval-lm $RUNS/$row --data $data/data-bin --json $RUNS/$row/eval.json
   if [ $row = mle ]; then
     continue_texts mle mle --topk 3
     continue_texts mle-greedy mle

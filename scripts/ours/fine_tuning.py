@@ -22,7 +22,6 @@ from agg_fairseq.result import Result, format_table
 
 SHARES = tuple(tenths / 10 for tenths in range(11))
 RATES = ("-low", "-high", "")  # ends of the names of rows: every name ends in the last one
-ALLOWED = 1.01
 CURVES = ("adam", "agg", "frozen-absent", "untied", "agg-untied")
 
 
@@ -76,7 +75,7 @@ def lowest_on_old(new: list[float], old: list[float], plain: float) -> float | N
     Perplexities of shares between those measured are interpolated, in logarithms.
     """
     shares = np.linspace(0, 1, 1001)
-    allowed = np.interp(shares, SHARES, np.log(new)) <= math.log(plain * ALLOWED)
+    allowed = np.interp(shares, SHARES, np.log(new)) <= math.log(1.01 * plain)
     return math.exp(np.interp(shares[allowed], SHARES, np.log(old)).min()) if allowed.any() else None
 
 

@@ -91,13 +91,10 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
     criterion, optimizer, dataset, optimization = (
         options_of(checkpoint.state, section) for section in ("criterion", "optimizer", "dataset", "optimization")
     )
-    for found, expected in (
-        (criterion.get("_name"), ("mle", "cross_entropy")),
-        (optimizer.get("_name"), ("adam", "embedding_adam")),
-        *((criterion.get(term) or 0, (0,)) for term in OTHER_LOSSES),
-    ):
-        if found not in expected:
-            raise UserError(f"{checkpoint}: found a training with {found}; expected {' or '.join(map(str, expected))}")
+    found = [criterion.get("_name"), optimizer.get("_name"), *filter(criterion.get, OTHER_LOSSES)]
+    if found not in ([loss, adam] for loss in ("mle", "cross_entropy") for adam in ("adam", "embedding_adam")):
+        expected = "mle or cross_entropy, and adam or embedding_adam"
+        raise UserError(f"{checkpoint}: found a training with {', '.join(map(str, found))}; expected {expected}")
     model, task = build_model(checkpoint, data)
     task.load_dataset("train")
     iterator = task.get_batch_iterator(

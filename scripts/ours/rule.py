@@ -244,8 +244,7 @@ def main(folder: str, text: str | None = None, *settings: str) -> None:
     name = "-".join([text, *(f"{key}={value}" for key, value in options.items())]).replace("/", "_")
     path = Path(folder) / f"{name}.json"
     if not path.exists():
-        run = train(text, options)
-        write_json(path, run)
+        write_json(path, train(text, options))
         print(path, flush=True)
 
 

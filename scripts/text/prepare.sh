@@ -7,7 +7,7 @@
 help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
 . "$root/scripts/data/language_model.sh"
-tokenizer=${tokenizer:-sentencepiece} vocabulary=${vocabulary:-8000}
+tokenizer=${tokenizer:-sentencepiece} usual_vocabulary=8000
 
 make_text() {
   if [ -z "$from" ]; then python -m scripts.data.python_documentation "$1"; return; fi
@@ -16,11 +16,11 @@ make_text() {
 
 is_official() { echo false; }
 
-# sentencepiece's own defaults
-if [ -z "$from" ]; then
+files=()
+if [ -n "$from" ]; then
+  files=("$from"/{train,valid,test})
+else # sentencepiece's own defaults
   trainer=(normalization_rule_name=nmt_nfkc character_coverage=0.9995 max_sentence_length=4192)
 fi
-files=()
-if [ -n "$from" ]; then files=("$from"/{train,valid,test}); fi
 for file in "${files[@]}"; do [ -f "$file" ] || fail "--from: found no $file; expected train, valid and test"; done
 prepare text "${files[@]}"

@@ -7,8 +7,7 @@
 #   differs  34 million parameters: the paper prints 24, which is AWD-LSTM's size for another corpus. A split is read as one
 #            text, with a state that is carried on. At small it is the paper's size
 . "$(dirname -- "$0")/../env.sh"
-size=paper
-if [ "$SIZE" = tiny ]; then size=tiny; fi
+size=${SIZE/small/paper}
 
 corpus data/wikitext2-words wikitext2/prepare.sh --tokenizer words
 for criterion in mle cosreg; do

@@ -49,6 +49,7 @@ def test_equal_second_moments_are_gradient_descent(lm_runs, lm_data):
     for state in checkpoint.state["last_optimizer_state"]["state"].values():
         state["exp_avg_sq"].fill_(1e12)  # against which no gradient counts
     assert [ratios(checkpoint, lm_data)[group][2] for group in groups] == pytest.approx([1.0] * 3, rel=1e-3)
-    checkpoint.state["cfg"]["criterion"]["_name"] = "agg"
-    with pytest.raises(UserError, match="found a training with agg; expected mle or cross_entropy"):
-        ratios(checkpoint, lm_data)
+    for option, other, found in (("ul_alpha", 0.5, "mle, adam, ul_alpha"), ("_name", "agg", "agg, adam, ul_alpha")):
+        checkpoint.state["cfg"]["criterion"][option] = other
+        with pytest.raises(UserError, match=f"found a training with {found}; expected mle or cross_entropy, and adam"):
+            ratios(checkpoint, lm_data)
