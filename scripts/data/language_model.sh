@@ -33,7 +33,7 @@ prepare() {
   [ "$tokenizer" = words ] || stage tokenizer
   stage encoded
   stage data-bin
-  finish "$1" "$tokenizer" "$(is_official)" "{\"kind\": $bpe}"
+  finish "$1" "$tokenizer" "{\"kind\": $bpe}"
 }
 
 make_tokenizer() {

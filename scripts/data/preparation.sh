@@ -94,12 +94,11 @@ binarize() {
     fail "fairseq-preprocess failed: $(tail -n 1 "$log")"
 }
 
-# finish CORPUS TOKENIZER OFFICIAL BPE: writes the manifest, whose digest tells this data from other data.
+# finish CORPUS TOKENIZER BPE: writes the manifest, whose digest tells this data from other data.
 finish() {
   local digest
   digest=$(cd "$output" && cat data-bin/*.bin data-bin/*.txt | sha256sum)
-  echo "{\"corpus\": \"$1\", \"tokenizer\": \"$2\", \"official\": $3, \"bpe\": $4, \"sha256\": \"${digest%% *}\"}" \
-    > "$output/.manifest"
+  echo "{\"corpus\": \"$1\", \"tokenizer\": \"$2\", \"bpe\": $3, \"sha256\": \"${digest%% *}\"}" > "$output/.manifest"
   mv "$output/.manifest" "$output/manifest.json"
   grep -ho '\[.*\] .*\(types\|tokens\).*' "$output/data-bin/preprocess.output" | sed 's/^/prepare: /'
 }

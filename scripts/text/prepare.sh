@@ -14,8 +14,6 @@ make_text() {
   for split in train valid test; do python -m scripts.data.plain_text text "$from/$split" > "$1/$split"; done
 }
 
-is_official() { echo false; }
-
 files=()
 if [ -n "$from" ]; then
   files=("$from"/{train,valid,test})

@@ -145,7 +145,7 @@ if [ -z "$from" ] && [ ! -d "$output/plain" ]; then each_archive fetch; fi
 stage plain
 if [ "$tokenizer" = moses ]; then stage tokenized; fi
 for name in tokenizer text reference data-bin; do stage "$name"; done
-finish "$corpus" "$tokenizer" "$official" "{\"kind\": $bpe}"
+finish "$corpus" "$tokenizer" "{\"kind\": $bpe}"
 entries=$(($(wc -l < "$output/data-bin/dict.en.txt") + 4))
 say "$entries entries in the dictionary; $(wc -l < "$output/text/train.en") of $(wc -l < "$output/plain/train.en") pairs kept"
 if [ "$official$validation$tokenizer$vocabulary" = truetrainmoses37000 ] && [ "$entries" != 40624 ]; then

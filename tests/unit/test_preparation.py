@@ -18,7 +18,7 @@ make_second() { cat "$output/first/a" > "$1/b"; eval "$then"; echo alone; }
 use made "$settings"
 stage first
 stage second
-finish corpus words false '{}'
+finish corpus words '{}'
 """
 
 
