@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The ordinary softmax beside the factorized output layer: perplexities, then texts, small language models (docs/f2-softmax.md).
+# The ordinary softmax beside the factorized output layer: perplexities, then texts, small language models (docs/results.md).
 #
 #   data   all words of WikiText-2
 #   rows   2 layers of 128, 2,200 updates of 2,048 tokens (configs/demo/mle.yaml). f2 has MefMax's classes; the others N of equal

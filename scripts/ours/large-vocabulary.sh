@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The memory of Adam, and cures, where rare tokens appear once in a thousand updates (docs/which-cure.md).
+# The memory of Adam, and cures, where rare tokens appear once in a thousand updates (docs/why.md).
 #
 #   data   all words of WikiText-2
 #   rows   2 layers of 64, 4,080 updates of 512 tokens, 9 minutes each on a core of an AMD EPYC; larger: 4 layers of 256, an hour
