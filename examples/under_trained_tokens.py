@@ -78,7 +78,7 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
         values = unused_distance(embedding.weight, unused)
         name = "distance" if values[is_known].median() < ALIKE else "norm"
     if isinstance(model, Checkpoint) and (name == "norm" or model.criterion_options.get("_name") in GATED):
-        raise UserError(f"{model}: found gates, untied embeddings or no two unused rows that are alike; see --help")
+        raise UserError(f"{model}: expected tied embeddings, trained without gates, and two unused rows that are alike")
     if name == "norm":
         inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
         values = inputs.norm(dim=1).double()
