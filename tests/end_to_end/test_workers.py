@@ -24,7 +24,7 @@ CRITERIONS = {
     "agg-current": "--criterion agg --agg-rare-fraction 0.3 --agg-count-current-batch",
     "agps": "--criterion agps --agps-rare-rank 20 --agps-mu1 30 --agps-mu2 5",
     "f2_softmax": "--criterion f2_softmax --f2-assignment equal-token --f2-classes 4",
-    "f2-tuned": "--criterion f2_softmax --f2-assignment equal-token --f2-classes 4 --finetune-from-model",
+    "f2-tuned": "--criterion f2_softmax --finetune-from-model",
     "cosreg": "--criterion cosreg",
     "face": "--criterion face",
     "freeze_rare": "--criterion freeze_rare",
