@@ -121,7 +121,8 @@ folders() { for row in $rows; do echo "$RUNS/$row"; done; }
 in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
 checkpoints() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
 
-# once COMMAND… FILE: makes a file by a command whose last argument it is. capture FILE COMMAND…: by one that prints it.
+# once COMMAND… FILE: runs a command that makes the file which is its last argument, unless the file exists.
+# capture FILE COMMAND…: the same, for a command that prints what is to be in the file.
 once() {
   local file=${*: -1}
   if in_plan; then show "$@"; return; fi

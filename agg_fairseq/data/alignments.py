@@ -127,7 +127,7 @@ def align_split(data: str | Path, output: str | Path) -> Result:
 
         def write(temporary: Path) -> None:
             with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:
-                both = zip(ahead, back, strict=True)
+                both = tqdm(zip(ahead, back, strict=True), "links", number, unit="pair", disable=None, leave=False)
                 for forward_links, reverse_links in both:
                     links = {*parse_links(forward_links)} & {*parse_links(reverse_links)}
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")

@@ -59,8 +59,8 @@ class F2Layer(FactorizedSoftmax):
     def fill(self, counts: Tensor) -> None:
         """Makes the frequency classes from training counts (V,), and draws U.
 
-        After the ordinary softmax, a class has its mean row of W instead, weighted by the counts: around the training
-        frequencies, log Σ_{k in c} exp(h·w_k) changes with h as h times this mean does.
+        If W comes from an ordinary softmax, u_c is instead the mean of the class's rows of W, weighted by the counts:
+        the gradient of log Σ_{k in c} exp(h·w_k) with respect to h, where P equals the training frequencies.
         """
         of_token = assign_classes(self.assignment, self.number, counts).to(self.class_of_token.device)
         self.assign(of_token)
