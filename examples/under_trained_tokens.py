@@ -65,8 +65,8 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
     """The distance to the unused rows if the input embedding is the output layer too, else the norm of the input rows.
 
     It is also the norm if the unused rows are not alike, since gates leave them where they began, or if fewer than two
-    are known. Two kinds of models of fairseq are refused: where the norm would be taken, since rows begin with a norm
-    of about 1, that of trained ones; and with gates, which act on all unused tokens but the special ones, those we know.
+    are known. A model of fairseq is refused where the norm would be taken, since its rows begin with a norm of about 1,
+    as trained rows have; and if it was trained with gates, which spare special tokens, the unused ones that are known.
     """
     embedding = model.output_embedding
     if not set(unused) <= set(range(len(embedding.saved))):
