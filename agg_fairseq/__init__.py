@@ -1,8 +1,10 @@
-"""Objectives and an output layer against degenerate token embeddings, as a fairseq plug-in and in plain PyTorch.
+"""Objectives and an output layer against degenerate token embeddings, as a fairseq plug-in and in
+plain PyTorch.
 
-Importing this package imports neither fairseq nor anything else. `register`, which the folder that `agg-fairseq
-user-dir` prints calls, adds all of it to fairseq, in whatever order the two are imported. (After fairseq, importing the
-package does so too, so that its own folder is a `--user-dir`.)
+Importing this package imports neither fairseq nor anything else. `register`, which the folder that
+`agg-fairseq user-dir` prints calls, adds all of it to fairseq, in whatever order the two are
+imported. (After fairseq, importing the package does so too, so that its own folder is a
+`--user-dir`.)
 """
 
 import sys
@@ -11,7 +13,8 @@ __version__ = "0.3.0"
 
 
 def register() -> None:
-    """Adds the criterions, models and optimizers to fairseq's registries; another call does nothing."""
+    """Adds the criterions, models and optimizers to fairseq's registries; another call does
+    nothing."""
     from . import criterions, models  # noqa: F401 — importing registers
     from .checkpoints.fairseq_checkpoint import allow_plain_values
     from .optim import fairseq_optimizers  # noqa: F401 — importing registers

@@ -39,7 +39,8 @@ class Metric:
         return textwrap.fill(text, 110, subsequent_indent="    ")
 
     def distance(self, human: float | None = None) -> Callable[[float], float] | None:
-        """The distance of a value from the ideal, to compare two values by; None if no direction is better.
+        """The distance of a value from the ideal, to compare two values by; None if no direction is
+        better.
 
         Args:
             human: the value of the human texts, for metrics that should be near to it.
@@ -56,60 +57,81 @@ class Metric:
 METRICS = {
     # next tokens, by frequency group
     "perplexity": Metric("PPL {}", LOWER, relative=True, meaning=
-        "exp of the mean negative log-likelihood (in nats) of the targets in the group: 100 means that the model is as "
+        "exp of the mean negative log-likelihood (in nats) of the targets in the group: 100 means "
+        "that the model is as "
         "uncertain as if it chose among 100 equally probable tokens."),
     "group_perplexity": Metric("PPL group {}", LOWER, relative=True, meaning=
-        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group: does the model "
-        "expect the right group? A constant on the logits of rare tokens changes it, and with it their perplexity."),
+        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group: "
+        "does the model "
+        "expect the right group? A constant on the logits of rare tokens changes it, and with it "
+        "their perplexity."),
     "within_perplexity": Metric("PPL within {}", LOWER, relative=True, meaning=
-        "Perplexity of the target among the tokens of its group: does the model know which token of the group comes? "
+        "Perplexity of the target among the tokens of its group: does the model know which token "
+        "of the group comes? "
         "PPL = PPL group × PPL within. No constant on the logits of a group changes it."),
     "calibrated_perplexity": Metric("calibrated PPL {}", LOWER, relative=True, meaning=
         "Perplexity with one constant per group added to the logits, fitted on another split."),
     "unique_predictions": Metric("Uniq {}", HIGHER, digits=0, relative=True, meaning=
-        "Number of different tokens that are the most probable one at some position; human: of different targets."),
+        "Number of different tokens that are the most probable one at some position; human: of "
+        "different targets."),
     "expected_over_observed": Metric("E/O {}", ONE, meaning=
-        "Expected over observed: the sum of the probabilities of the group's tokens at all positions, divided by the "
-        "number of targets in the group. Above 1, the model expects them too often, at the expense of all others."),
+        "Expected over observed: the sum of the probabilities of the group's tokens at all "
+        "positions, divided by the "
+        "number of targets in the group. Above 1, the model expects them too often, at the expense "
+        "of all others."),
     "calibrated_expected_over_observed": Metric("calibrated E/O {}", ONE, meaning=
         "E/O with one constant per group added to the logits, fitted on another split."),
     # embeddings, by frequency group
     "isotropy": Metric("I(W) {}", HIGHER, digits=3, meaning=
-        "min Z / max Z of Z(a) = Σ exp(w · a) over the eigenvectors a of WᵀW. 1 is isotropic. It depends on the mean "
+        "min Z / max Z of Z(a) = Σ exp(w · a) over the eigenvectors a of WᵀW. 1 is isotropic. It "
+        "depends on the mean "
         "row and on the scale of W."),
     "isotropy_both_signs": Metric("I(W) ±", HIGHER, digits=3, meaning=
-        "I(W) with both directions of each eigenvector, so that it does not depend on the linear-algebra library."),
+        "I(W) with both directions of each eigenvector, so that it does not depend on the "
+        "linear-algebra library."),
     "isotropy_centered": Metric("I(W−μ) {}", HIGHER, digits=3, meaning=
-        "I(W) after the mean row μ has been subtracted from each row, which changes no probability of an untied W."),
+        "I(W) after the mean row μ has been subtracted from each row, which changes no probability "
+        "of an untied W."),
     "mean_cosine": Metric("S(W) {}", ZERO, digits=3, meaning=
         "Mean cosine between two embeddings: 0 is isotropic, 1 is a single direction."),
     "mean_cosine_centered": Metric("S(W−μ) {}", ZERO, digits=3, meaning=
         "S(W) after the mean row μ has been subtracted from each row."),
     "mean_share": Metric("mean share {}", LOWER, digits=3, meaning=
-        "Length of the mean row as a share of the mean length of the rows. Near 1, I(W) and S(W) mostly measure it."),
+        "Length of the mean row as a share of the mean length of the rows. Near 1, I(W) and S(W) "
+        "mostly measure it."),
     "isoscore": Metric("IsoScore {}", HIGHER, digits=3, meaning=
-        "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. Neither a shift of "
-        "all rows nor their scale changes it. Whether a model predicts better is said by the perplexities."),
+        "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. "
+        "Neither a shift of "
+        "all rows nor their scale changes it. Whether a model predicts better is said by the "
+        "perplexities."),
     "rare_frequent_cosine": Metric("cos(rare, frequent)", digits=3, meaning=
-        "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the groups point apart."),
+        "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the groups "
+        "point apart."),
     "singular_value": Metric("{}", HIGHER, digits=3, meaning=
-        "Singular values of W divided by the largest: the second, the tenth, the median and the smallest."),
+        "Singular values of W divided by the largest: the second, the tenth, the median and the "
+        "smallest."),
     "moved": Metric("moved {}", digits=3, meaning=
-        "‖W − W₀‖ / ‖W₀‖ over the rows of the group, with W₀ of another model, such as the one that was fine-tuned."),
+        "‖W − W₀‖ / ‖W₀‖ over the rows of the group, with W₀ of another model, such as the one "
+        "that was fine-tuned."),
     # words, by data set; and aligned words, by frequency group
     "spearman": Metric("{}", HIGHER, scale=100, meaning=
-        "Rank correlation between cosines of embeddings and human scores of pairs of words, times 100."),
+        "Rank correlation between cosines of embeddings and human scores of pairs of words, times "
+        "100."),
     "align_sim": Metric("AlignSim {}", HIGHER, digits=4, meaning=
-        "Similarity of the embeddings of words that are translations of each other. Compare it with the column "
+        "Similarity of the embeddings of words that are translations of each other. Compare it "
+        "with the column "
         "orthogonal, the score of embeddings without any information."),
     "neighbor": Metric("{}"),  # by rank, a text
     # generated texts; by the order of n-grams, or by part of the training text
     "kld": Metric("KLD", LOWER, meaning=
-        "Kullback–Leibler divergence of the distribution of tokens from that in the human texts, in nats."),
+        "Kullback–Leibler divergence of the distribution of tokens from that in the human texts, "
+        "in nats."),
     "ms_jaccard": Metric("MSJ-{}", HIGHER, digits=1, scale=100, meaning=
-        "MS-Jaccard in percent: how many n-grams, up to the given order, the texts share with the human texts."),
+        "MS-Jaccard in percent: how many n-grams, up to the given order, the texts share with the "
+        "human texts."),
     "self_bleu": Metric("SB-{}", LIKE_HUMAN, digits=1, scale=100, meaning=
-        "Self-BLEU in percent: how similar each text is to the others. Far above human, the texts repeat each other."),
+        "Self-BLEU in percent: how similar each text is to the others. Far above human, the texts "
+        "repeat each other."),
     "distinct": Metric("Dist-{}", LIKE_HUMAN, digits=1, scale=100, meaning=
         "Distinct n-grams of a text as a percentage of its tokens, averaged."),
     "repetition": Metric("Rep (%)", LIKE_HUMAN, scale=100, meaning=
@@ -117,14 +139,20 @@ METRICS = {
     "unique_tokens": Metric("Uniq", LIKE_HUMAN, digits=0, relative=True, meaning=
         "Number of different tokens in all generated texts."),
     "token_share": Metric("{} (%)", LIKE_HUMAN, digits=1, scale=100, meaning=
-        "Percentage of tokens in the texts that are among those that make up the top 40%, next 30%, next 20% and last "
+        "Percentage of tokens in the texts that are among those that make up the top 40%, next "
+        "30%, next 20% and last "
         "10% of the training text."),
     # translations
-    "bleu": Metric("BLEU", HIGHER, meaning="Tokenized BLEU with compounds split, as in Vaswani et al. (2017)."),
-    "bleu_brevity_penalty": Metric("BP", digits=3, meaning="Brevity penalty: below 1 if the translations are shorter."),
-    "bleu_ratio": Metric("ratio", digits=3, meaning="Length of the translations by that of the references."),
+    "bleu": Metric("BLEU", HIGHER, meaning="Tokenized BLEU with compounds split, as in Vaswani et "
+        "al. (2017)."),
+    "bleu_brevity_penalty": Metric("BP", digits=3, meaning="Brevity penalty: below 1 if the "
+        "translations are shorter."),
+    "bleu_ratio": Metric("ratio", digits=3, meaning="Length of the translations by that of the "
+        "references."),
     "sacrebleu": Metric("sacreBLEU", HIGHER, meaning="BLEU of plain text by sacreBLEU."),
-    "sacrebleu_brevity_penalty": Metric("sacreBLEU BP", digits=3, meaning="Brevity penalty of sacreBLEU."),
+    "sacrebleu_brevity_penalty": Metric("sacreBLEU "
+        "BP", digits=3, meaning="Brevity penalty of "
+        "sacreBLEU."),
     "sacrebleu_ratio": Metric("sacreBLEU ratio", digits=3, meaning="The same ratio in plain text."),
     "sentences": Metric("sentences", meaning="Number of sentences."),
     # a text before training, by split
@@ -155,7 +183,8 @@ NEXT_TOKENS: Columns = {
 }
 CALIBRATED: Columns = {"calibrated_perplexity": ("total", "rare"), "calibrated_expected_over_observed": ("rare",)}
 MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
-"""Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted; MOVED, with a model that others began as."""
+"""Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted; MOVED, with a model that
+others began as."""
 COMPARED: Columns = {
     "perplexity": ("total",),
     "within_perplexity": ("frequent", "medium", "rare"),
@@ -164,8 +193,8 @@ COMPARED: Columns = {
     "calibrated_perplexity": ("total",),
     "calibrated_expected_over_observed": ("rare",),
 }
-"""Those by which models are compared. The others are changed by a constant on the logits of a group, by a shift of all
-embeddings, or are of a kind that only some tables of the papers have."""
+"""Those by which models are compared. The others are changed by a constant on the logits of a
+group, by a shift of all embeddings, or are of a kind that only some tables of the papers have."""
 
 
 def with_groups(columns: Columns, names: Sequence[str]) -> Columns:

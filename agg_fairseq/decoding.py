@@ -18,14 +18,15 @@ def continuation(
 ) -> Tensor:
     """Continues each prefix (B, P), P >= 1, token by token, by L = `length` tokens: (B, L) int64.
 
-    Without dropout, and with the decoder's incremental state, a step per token. The decoder of the fairseq language
-    model may give logits or log-probabilities. The model is left in the mode, training or evaluation, that it was in.
+    Without dropout, and with the decoder's incremental state, a step per token. The decoder of the
+    fairseq language model may give logits or log-probabilities. The model is left in the mode,
+    training or evaluation, that it was in.
 
     Args:
-        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest by their probabilities, which are
-            made to add up to 1 (Fan et al. 2018).
-        generator: of the CPU, whatever the device of the model, so that a seed means the same on all; None is torch's
-            own. Greedy continuation takes no random number.
+        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest by their
+            probabilities, which are made to add up to 1 (Fan et al. 2018).
+        generator: of the CPU, whatever the device of the model, so that a seed means the same on
+            all; None is torch's own. Greedy continuation takes no random number.
         forbidden: tokens that are never chosen (padding).
     """
     was_training = model.training
@@ -45,14 +46,18 @@ def continuation(
             output = adaptive.get_log_prob(output, None)
         logits = output[:, -1]  # B x V
         logits[:, list(forbidden)] = -torch.inf
-        tokens[:, step] = logits.argmax(1) if topk is None else _sample(logits, topk, draws[:, step - known])
+        tokens[:, step] = (
+            logits.argmax(1) if topk is None else _sample(logits, topk, draws[:, step - known])
+        )
     model.train(was_training)
     return tokens[:, known:]
 
 
 def _sample(logits: Tensor, topk: int, draw: Tensor) -> Tensor:
-    """(B,) tokens: where `draw`, (B,) in [0, 1), falls in the running sum of the likeliest tokens' probabilities."""
+    """(B,) tokens: where `draw`, (B,) in [0, 1), falls in the running sum of the likeliest tokens'
+    probabilities."""
     values, tokens = logits.topk(topk, dim=1)  # B x K
     ends = values.float().softmax(1).cumsum(1)
-    chosen = (ends <= draw[:, None] * ends[:, -1:]).sum(1, keepdim=True)  # never one of probability 0
+    # never one of probability 0
+    chosen = (ends <= draw[:, None] * ends[:, -1:]).sum(1, keepdim=True)
     return tokens.gather(1, chosen).squeeze(1)

@@ -8,20 +8,24 @@ from typing import NoReturn
 
 __all__ = ["UserError", "fail"]
 
-FAIRSEQ_REMEDY = "pip install '.[fairseq]', by docs/compatibility.md#install where fairseq has no wheel"
+FAIRSEQ_REMEDY = (
+    "pip install '.[fairseq]', by docs/compatibility.md#install where fairseq has no wheel"
+)
 
 
 class UserError(Exception):
     """What was found, what was expected and the remedy, in one line.
 
-    All functions that read files or options may raise it. Their docstrings mention it only where they say more.
+    All functions that read files or options may raise it. Their docstrings mention it only where
+    they say more.
     """
 
 
 def fail(message: str) -> NoReturn:
     """Prints the line and ends the process with status 2.
 
-    For code that fairseq calls, which would print a traceback for an exception. It does not catch `SystemExit`.
+    For code that fairseq calls, which would print a traceback for an exception. It does not catch
+    `SystemExit`.
     """
     print(f"agg-fairseq: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     raise SystemExit(2)
@@ -30,7 +34,8 @@ def fail(message: str) -> NoReturn:
 def first_line(error: BaseException) -> str:
     """An exception of somebody else's code in one line: its type and the first line of its message.
 
-    After a colon, the others follow, at most 400 characters: torch lists there the parameters that do not fit.
+    After a colon, the others follow, at most 400 characters: torch lists there the parameters that
+    do not fit.
     """
     first, *others = str(error).splitlines() or ["no message"]
     if first.endswith(":"):

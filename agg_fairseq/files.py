@@ -1,4 +1,5 @@
-"""Reads texts, and writes files atomically: under a temporary name in the same folder, then renamed."""
+"""Reads texts, and writes files atomically: under a temporary name in the same folder, then
+renamed."""
 
 from __future__ import annotations
 
@@ -14,12 +15,15 @@ from .errors import UserError, first_line
 
 
 def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
-    """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028 and the like.
+    """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028 and
+    the like.
 
-    `expected` says what the file should be, for errors; `errors="replace"` reads bytes that are not UTF-8 as U+FFFD.
+    `expected` says what the file should be, for errors; `errors="replace"` reads bytes that are not
+    UTF-8 as U+FFFD.
     """
     try:
-        with open(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:  # sig: no byte-order mark
+        # sig: no byte-order mark
+        with open(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:
             yield from file
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
@@ -38,9 +42,11 @@ def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until then."""
+    """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until
+    then."""
     target = Path(path)
-    temporary = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the suffix, which tells the format
+    # keeps the suffix, which tells the format
+    temporary = target.with_name(f".{os.getpid()}.{target.name}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
@@ -53,10 +59,13 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(path: str | Path, *inputs: str | Path) -> None:
-    """Raises UserError, before hours of work, if `atomic_write` could not write the file, or over one of the inputs."""
+    """Raises UserError, before hours of work, if `atomic_write` could not write the file, or over
+    one of the inputs."""
     target = Path(path)
     if target.resolve() in [Path(name).resolve() for name in inputs]:
-        raise UserError(f"{path}: found an input, which would be written over; name another file to write")
+        raise UserError(
+            f"{path}: found an input, which would be written over; name another file to write"
+        )
     if target.is_dir():
         raise UserError(f"cannot write {target}: it is a folder")
     try:

@@ -11,17 +11,25 @@ HUMAN = "human"  # the row of the human texts
 UNIGRAM = "unigram"  # the row of a model that always predicts the training frequencies
 
 
-def unique_names(paths: Sequence[str | Path], names: Sequence[str] | None, default: str = "folder") -> list[str]:
+def unique_names(
+    paths: Sequence[str | Path], names: Sequence[str] | None, default: str = "folder"
+) -> list[str]:
     """Unique names of files or folders: those that the user gave, if any.
 
-    By default a path is named after the "folder" that it lies in, its own "name", or its "stem", that without the
-    ending. Where two would be the same, all are named by their paths.
+    By default a path is named after the "folder" that it lies in, its own "name", or its "stem",
+    that without the ending. Where two would be the same, all are named by their paths.
     """
     if not names:
         full = [(path, path.resolve()) for path in map(Path, paths)]
-        names = [{"folder": real.parent.name, "name": real.name, "stem": path.stem}[default] for path, real in full]
+        names = [
+            {"folder": real.parent.name, "name": real.name, "stem": path.stem}[default]
+            for path, real in full
+        ]
         if len(set(names)) < len(names):
             names = list(map(str, paths))
     if len(names) != len(paths) or len(set(names)) < len(names):
-        raise UserError(f"--name: found {', '.join(names)}; expected a name for each of {len(paths)} files, each once")
+        raise UserError(
+            f"--name: found {', '.join(names)}; expected a name for each of "
+            f"{len(paths)} files, each once"
+        )
     return list(names)

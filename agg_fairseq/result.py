@@ -1,4 +1,5 @@
-"""What an evaluation returns: values by row, metric and group, with all settings; tables; comparison over seeds."""
+"""What an evaluation returns: values by row, metric and group, with all settings; tables;
+comparison over seeds."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ UNDEFINED = "—"  # what a table shows for None
 BETTER, WORSE, SAME = "better", "worse", "same"
 NEARLY = 0.01
 RULE = (
-    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than half a unit of the last "
-    "decimal that is shown (one seed of each model), or than two standard errors (several seeds, whose differences are "
+    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than "
+    "half a unit of the last "
+    "decimal that is shown (one seed of each model), or than two standard errors (several seeds, "
+    "whose differences are "
     "paired where both models have the same seeds)."
 )
 """What `BETTER`, `WORSE` and `SAME` mean."""
@@ -30,55 +33,80 @@ RULE = (
 class SeedValues:
     """The values of one cell for several seeds."""
 
-    of_seed: Mapping[Hashable, float | int | str | None]  # None or a text, such as "not run", where there is no number
+    # None or a text, such as "not run", where there is no number
+    of_seed: Mapping[Hashable, float | int | str | None]
 
     @property
     def numbers(self) -> dict[Hashable, float | int]:
         """The values that are numbers, by seed."""
-        values = {seed: value for seed, value in self.of_seed.items() if isinstance(value, float | int)}
+        values = {
+            seed: value for seed, value in self.of_seed.items() if isinstance(value, float | int)
+        }
         return {seed: value for seed, value in values.items() if not math.isnan(value)}
 
     @property
     def mean(self) -> float | int:
-        """Of the numbers, of which there has to be one; a single one as it is, so that a count stays a whole number."""
+        """Of the numbers, of which there has to be one; a single one as it is, so that a count
+        stays a whole number."""
         numbers = list(self.numbers.values())
         return numbers[0] if len(set(numbers)) == 1 else statistics.fmean(numbers)
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of the numbers, with n − 1 in its denominator; None for fewer than two, or an infinity."""
+        """Standard deviation of the numbers, with n − 1 in its denominator; None for fewer than
+        two, or an infinity."""
         numbers = self.numbers.values()
-        return statistics.stdev(numbers) if len(numbers) > 1 and all(map(math.isfinite, numbers)) else None
+        return (
+            statistics.stdev(numbers)
+            if len(numbers) > 1 and all(map(math.isfinite, numbers))
+            else None
+        )
 
     def change(self, base: SeedValues, *, relative: bool = False) -> SeedValues:
-        """The differences to those of a base, for the seeds that both have; `relative`: in percent, if it is not 0.
+        """The differences to those of a base, for the seeds that both have; `relative`: in percent,
+        if it is not 0.
 
-        The noise that a seed brings to both (its order of the data, its initial values) cancels, so that the deviation
-        of these differences, and not that of the values, says whether a mean difference is more than chance.
+        The noise that a seed brings to both (its order of the data, its initial values) cancels, so
+        that the deviation of these differences, and not that of the values, says whether a mean
+        difference is more than chance.
         """
-        pairs = {seed: (value, base.numbers[seed]) for seed, value in self.numbers.items() if seed in base.numbers}
+        pairs = {
+            seed: (value, base.numbers[seed])
+            for seed, value in self.numbers.items()
+            if seed in base.numbers
+        }
         if relative:
-            return SeedValues({seed: 100 * (value / other - 1) for seed, (value, other) in pairs.items() if other})
+            return SeedValues(
+                {seed: 100 * (value / other - 1) for seed, (value, other) in pairs.items() if other}
+            )
         return SeedValues({seed: value - other for seed, (value, other) in pairs.items()})
 
     def format(self, digits: int, *, sign: str = "", unit: str = "") -> str:
-        """Mean ± standard deviation, and the number of seeds if only some have a number; without numbers, the texts.
+        """Mean ± standard deviation, and the number of seeds if only some have a number; without
+        numbers, the texts.
 
-        Whole numbers of a single value have no decimals. With `sign` "+", positive means have a sign too.
+        Whole numbers of a single value have no decimals. With `sign` "+", positive means have a
+        sign too.
         """
         if not self.numbers:
             texts = [UNDEFINED if value is None else str(value) for value in self.of_seed.values()]
             return " / ".join(dict.fromkeys(texts))
         mean, deviation = self.mean, self.deviation
-        text = f"{mean:{sign},}{unit}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}{unit}"
-        if deviation or (deviation is not None and sign):  # a value that is the same for all seeds has none
+        text = (
+            f"{mean:{sign},}{unit}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}{unit}"
+        )
+        # a value that is the same for all seeds has none
+        if deviation or (deviation is not None and sign):
             text = f"{text} ± {deviation:,.{digits}f}"
-        return text if len(self.numbers) == len(self.of_seed) else f"{text} (n = {len(self.numbers)})"
+        return (
+            text if len(self.numbers) == len(self.of_seed) else f"{text} (n = {len(self.numbers)})"
+        )
 
 
 Value = float | int | str | None  # a number or a text; None where a metric is not defined
 SCHEMA = 2
-"""Version of `Result.json`, which docs/evaluation.md describes. Raise it if a name or a unit changes."""
+"""Version of `Result.json`, which docs/evaluation.md describes. Raise it if a name or a unit
+changes."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +114,13 @@ class Result:
     """The result of an evaluation.
 
     Args:
-        rows: by the name of what was measured, or by several names, one for each of `labels`. A row has the values of
-            `METRICS` by their names, not rounded: one value, or a mapping of values by key, such as the frequency
-            group. It may also have what belongs to it and is no metric, such as its path or a list of texts.
+        rows: by the name of what was measured, or by several names, one for each of `labels`. A row
+            has the values of `METRICS` by their names, not rounded: one value, or a mapping of
+            values by key, such as the frequency group. It may also have what belongs to it and is
+            no metric, such as its path or a list of texts.
         columns: what the table shows.
-        settings: every setting that affects a number; a text, a number, True for a setting that is only named in the
-            signature, or None for one that does not apply.
+        settings: every setting that affects a number; a text, a number, True for a setting that is
+            only named in the signature, or None for one that does not apply.
         facts: what belongs to no row, such as the sizes of the frequency groups.
         labels: titles of the columns that name the rows.
         version: of the package that measured it.
@@ -138,12 +167,16 @@ class Result:
         return "|".join([*parts, f"version:{self.version}"])
 
     def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
-        """The values of all columns or of some as a table in Markdown; `transposed`: with a line for each column."""
+        """The values of all columns or of some as a table in Markdown; `transposed`: with a line
+        for each column."""
         titles = column_titles(self.columns)
         pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
         table = [[*self.labels, *(titles[pair] for pair in pairs)]]
         for row in self.rows:
-            cells = [SeedValues({"": self.shown(row, *pair)}).format(METRICS[pair[0]].digits) for pair in pairs]
+            cells = [
+                SeedValues({"": self.shown(row, *pair)}).format(METRICS[pair[0]].digits)
+                for pair in pairs
+            ]
             table.append([*([row] if isinstance(row, str) else row), *cells])
         header, *lines = zip(*table, strict=True) if transposed else table
         return format_table(header, lines)
@@ -163,14 +196,19 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """The result of which `json` returned the values; ValueError for those of another schema."""
+        """The result of which `json` returned the values; ValueError for those of another
+        schema."""
         if values.get("schema") != SCHEMA:
             raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
         rows = {}
         for row in values["rows"]:
             name = row["name"]
-            rows[name if isinstance(name, str) else tuple(name)] = {key: row[key] for key in row if key != "name"}
-        return cls(rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version")))
+            rows[name if isinstance(name, str) else tuple(name)] = {
+                key: row[key] for key in row if key != "name"
+            }
+        return cls(
+            rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version"))
+        )
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
@@ -183,10 +221,15 @@ class Result:
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:
-    """A change as tables show it, with its sign, in percent where the metric says so; None without numbers."""
+    """A change as tables show it, with its sign, in percent where the metric says so; None without
+    numbers."""
     if not change.numbers:
         return None
-    return change.format(1, sign="+", unit="%") if metric.relative else change.format(metric.digits, sign="+")
+    return (
+        change.format(1, sign="+", unit="%")
+        if metric.relative
+        else change.format(metric.digits, sign="+")
+    )
 
 
 class Compared(NamedTuple):
@@ -197,11 +240,13 @@ class Compared(NamedTuple):
     verdict: str = ""  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better
 
 
-def compare(metric: Metric, value: SeedValues, base: SeedValues | None, human: Value = None) -> Compared:
+def compare(
+    metric: Metric, value: SeedValues, base: SeedValues | None, human: Value = None
+) -> Compared:
     """Compares a model with the baseline by `RULE`, in the unit that tables show.
 
-    What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as far away: the
-    verdict compares the distances.
+    What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as
+    far away: the verdict compares the distances.
 
     Args:
         value: of all seeds of the model.
@@ -213,35 +258,48 @@ def compare(metric: Metric, value: SeedValues, base: SeedValues | None, human: V
         return Compared(text)
     distance = metric.distance(human if isinstance(human, float | int) else None)
     paired = len(value.numbers.keys() & base.numbers.keys()) > 1
-    both = [value, base] if paired else [SeedValues({"mean": seeds.mean}) for seeds in (value, base)]
+    both = (
+        [value, base] if paired else [SeedValues({"mean": seeds.mean}) for seeds in (value, base)]
+    )
     change = format_change(both[0].change(both[1], relative=metric.relative), metric) or ""
     if distance is None:
         return Compared(text, change)
-    after, before = (SeedValues({seed: distance(x) for seed, x in seeds.numbers.items()}) for seeds in both)
+    after, before = (
+        SeedValues({seed: distance(x) for seed, x in seeds.numbers.items()}) for seeds in both
+    )
     gains = before.change(after)
     if not gains.numbers:  # an infinity against another
         return Compared(text, change)
     deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
     if paired:  # two standard errors of the mean gain
         least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
-    elif deviations:  # the same of two independent means; the larger deviation stands for that of a single seed
+    # the same of two independent means; the larger deviation stands for that of a single seed
+    elif deviations:
         least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
     else:
         least = max(NEARLY * abs(base.mean), 0.5 * 10**-metric.digits)
-    return Compared(text, change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE)
+    return Compared(
+        text, change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE
+    )
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table in Markdown, the first column aligned to the left and the others to the right; None becomes a dash."""
+    """A table in Markdown, the first column aligned to the left and the others to the right; None
+    becomes a dash."""
     cells = []
     for row in (header, *rows):
         texts = [UNDEFINED if cell is None else str(cell) for cell in row]
         # a line end or a bar would end the row or the cell
-        cells.append([" ".join(text.split()).replace("|", "\\|") if text.strip() else text for text in texts])
+        cells.append(
+            [" ".join(text.split()).replace("|", "\\|") if text.strip() else text for text in texts]
+        )
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = []
     for first, *others in cells:
-        aligned = [first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True))]
+        aligned = [
+            first.ljust(widths[0]),
+            *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
+        ]
         lines.append(f"| {' | '.join(aligned)} |")
     rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
     return "\n".join([lines[0], f"|{rule}|", *lines[1:]])

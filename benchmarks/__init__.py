@@ -1,1 +1,2 @@
-"""Benchmarks: time and memory compared with the alternatives a user has. Ratios are within one run."""
+"""Benchmarks: time and memory compared with the alternatives a user has. Ratios are within one
+run."""

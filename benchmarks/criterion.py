@@ -1,16 +1,18 @@
-"""Time and peak memory of the criterions, forward and backward, compared with fairseq's own and with other packages.
+"""Time and peak memory of the criterions, forward and backward, compared with fairseq's own and
+with other packages.
 
     python -m benchmarks.criterion [--device cpu|cuda] [--dtype bfloat16] [--json FILE]
 
-`cross_entropy` is fairseq's criterion; the other criterions are those of this package, with counters and candidates
-included; `three logits` is the paper's Eqs. 9–10 in plain autograd; `compiled cross_entropy` (by
-torch.compile), `linear_cross_entropy`, `liger-kernel` and `cut-cross-entropy` (`pip install -e '.[peers]'`) compute
-plain likelihood. `three products` is the lower bound: the
-bare matrix products of any softmax layer, without a softmax.
+`cross_entropy` is fairseq's criterion; the other criterions are those of this package, with
+counters and candidates included; `three logits` is the paper's Eqs. 9–10 in plain autograd;
+`compiled cross_entropy` (by torch.compile), `linear_cross_entropy`, `liger-kernel` and
+`cut-cross-entropy` (`pip install -e '.[peers]'`) compute plain likelihood. `three products` is the
+lower bound: the bare matrix products of any softmax layer, without a softmax.
 
-In each of `--repeats` rounds every variant runs once; times are medians over rounds, and ratios medians of the ratios
-within a round. The peak memory of each variant is measured in a process of its own. It is what is allocated beyond the
-features and the output embedding, including their gradients; the last column is without the gradients.
+In each of `--repeats` rounds every variant runs once; times are medians over rounds, and ratios
+medians of the ratios within a round. The peak memory of each variant is measured in a process of
+its own. It is what is allocated beyond the features and the output embedding, including their
+gradients; the last column is without the gradients.
 """
 
 import argparse
@@ -58,11 +60,13 @@ CRITERIONS = {  # variant: criterion and options
     "adversarial": ("mle", {"adv_epsilon": 0.005}),
 }
 PEERS = ("compiled cross_entropy", "linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
-"""torch.compile of a linear layer and cross_entropy; torch's own (from 2.13), chunked; the extra `peers`."""
+"""torch.compile of a linear layer and cross_entropy; torch's own (from 2.13), chunked; the extra
+`peers`."""
 BASE, FLOOR, LITERAL = "cross_entropy", "three products", "three logits"
 VARIANTS = (*CRITERIONS, *PEERS, LITERAL, FLOOR)
 HEADER = (
-    "| V | N | variant | time [ms] | × cross_entropy | × three products | peak [MiB] | × cross_entropy "
+    "| V | N | variant | time [ms] | × cross_entropy | × three products | peak [MiB] | × "
+    "cross_entropy "
     "| less gradients [MiB] |\n|--:|--:|:--|--:|--:|--:|--:|--:|--:|"
 )
 
@@ -76,40 +80,66 @@ def main() -> None:
     logging.disable(logging.INFO)
     if options.memory:
         variant, vocabulary, positions, device = options.memory
-        layer = OutputLayer(int(vocabulary), int(positions), options.features, options.dtype, device)
+        layer = OutputLayer(
+            int(vocabulary), int(positions), options.features, options.dtype, device
+        )
         print(json.dumps({"mib": peak_mib(layer.step(variant), layer.clear, device)}))
         return
     results, places = [], devices(options.device)
     for device in places:
         features, dtype = options.features or FEATURES[device], options.dtype or DTYPES[device]
-        print(f"\n{machine(device)}, D = {features}, {dtype}, median of {options.repeats}\n\n{HEADER}")
+        print(
+            f"\n{machine(device)}, D = {features}, {dtype}, median of {options.repeats}\n\n{HEADER}"
+        )
         for vocabulary, positions in options.sizes or SIZES[device]:
             layer = OutputLayer(vocabulary, positions, features, dtype, device)
             results += report(layer, options.variants, options.repeats)
     if options.json:
         from agg_fairseq.files import write_json
 
-        write_json(options.json, {"results": results, "machines": [machine(device) for device in places]})
+        write_json(
+            options.json, {"results": results, "machines": [machine(device) for device in places]}
+        )
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
-    made.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="default: float32, on a GPU bfloat16")
+    made.add_argument(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        help="default: float32, on a GPU bfloat16",
+    )
     made.add_argument("--features", type=int, metavar="D", help="default: 512, on a GPU 1024")
     made.add_argument("--repeats", type=int, default=5, help="timed rounds (default: 5)")
-    made.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS, metavar="V", help="default: all")
-    made.add_argument("--sizes", nargs="+", type=size, metavar="V,N", help="vocabulary and positions")
+    made.add_argument(
+        "--variants",
+        nargs="+",
+        default=VARIANTS,
+        choices=VARIANTS,
+        metavar="V",
+        help="default: all",
+    )
+    made.add_argument(
+        "--sizes", nargs="+", type=size, metavar="V,N", help="vocabulary and positions"
+    )
     made.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
-    made.add_argument("--memory", nargs=4, metavar=("VARIANT", "V", "N", "DEVICE"), help=argparse.SUPPRESS)
+    made.add_argument(
+        "--memory", nargs=4, metavar=("VARIANT", "V", "N", "DEVICE"), help=argparse.SUPPRESS
+    )
     return made
 
 
 class OutputLayer:
-    """Features (N, D), targets and an output embedding (V, D), with one training step for each variant."""
+    """Features (N, D), targets and an output embedding (V, D), with one training step for each
+    variant."""
 
-    def __init__(self, vocabulary: int, positions: int, features: int, dtype: str, device: str) -> None:
+    def __init__(
+        self, vocabulary: int, positions: int, features: int, dtype: str, device: str
+    ) -> None:
         from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch
 
         torch.manual_seed(0)
@@ -118,7 +148,10 @@ class OutputLayer:
         self.model = OutputLayerModel(features, vocabulary).to(device, getattr(torch, dtype))
         self.sample = batch(positions, features, vocabulary, device, dtype=getattr(torch, dtype))
         self.features = self.sample["net_input"]["features"]
-        self.weight, self.target = self.model.decoder.output_projection.weight, self.sample["target"]
+        self.weight, self.target = (
+            self.model.decoder.output_projection.weight,
+            self.sample["target"],
+        )
 
     def clear(self) -> None:
         """Drops the gradients."""
@@ -166,10 +199,21 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
     layer.clear()
     results: list[dict[str, object]] = []
     for variant in wanted:
-        case = {"variant": variant, "V": vocabulary, "N": positions, "D": features, "dtype": dtype, "device": device}
+        case = {
+            "variant": variant,
+            "V": vocabulary,
+            "N": positions,
+            "D": features,
+            "dtype": dtype,
+            "device": device,
+        }
         if variant in times:
             milliseconds, ratio = 1000 * times[variant][0], times[variant][1]
-            case |= {"ms": milliseconds, "time_ratio": ratio, "floor_ratio": ratio / times[FLOOR][1]}
+            case |= {
+                "ms": milliseconds,
+                "time_ratio": ratio,
+                "floor_ratio": ratio / times[FLOOR][1],
+            }
             case |= {"mib": memory(variant, layer), "not_gradients_mib": None}
             case["not_gradients_mib"] = case["mib"] - layer.gradients_mib()
             case["memory_ratio"] = case["mib"] / (results[0]["mib"] if results else case["mib"])
@@ -185,7 +229,13 @@ def cells(case: dict[str, Any], reason: str | None) -> list[str]:
         return [*head, reason, *[""] * 5]
     times = [f"{case['ms']:,.0f}" if case["ms"] >= 10 else f"{case['ms']:.2f}"]
     times += [f"{case['time_ratio']:.2f}", f"{case['floor_ratio']:.2f}"]
-    return [*head, *times, f"{case['mib']:,.0f}", f"{case['memory_ratio']:.2f}", f"{case['not_gradients_mib']:,.0f}"]
+    return [
+        *head,
+        *times,
+        f"{case['mib']:,.0f}",
+        f"{case['memory_ratio']:.2f}",
+        f"{case['not_gradients_mib']:,.0f}",
+    ]
 
 
 def memory(variant: str, layer: OutputLayer) -> float:
@@ -216,10 +266,14 @@ def peer_loss(peer: str) -> Loss:
     """The loss of another package that can be run."""
     if peer == "compiled cross_entropy":
         cross_entropy, linear = torch.nn.functional.cross_entropy, torch.nn.functional.linear
-        return torch.compile(lambda h, w, y: cross_entropy(linear(h, w).float(), y, reduction="sum"))
+        return torch.compile(
+            lambda h, w, y: cross_entropy(linear(h, w).float(), y, reduction="sum")
+        )
     if peer == "linear_cross_entropy":
         options = torch.nn.LinearCrossEntropyOptions()
-        return lambda h, w, y: torch.nn.functional.linear_cross_entropy(h, w, y, reduction="sum", options=options)
+        return lambda h, w, y: torch.nn.functional.linear_cross_entropy(
+            h, w, y, reduction="sum", options=options
+        )
     if peer == "liger-kernel":
         from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 

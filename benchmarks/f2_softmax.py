@@ -2,16 +2,19 @@
 
     python -m benchmarks.f2_softmax [--device cpu|cuda] [--json FILE]
 
-Training: time and peak memory of the output layer's forward and backward, as fractions of fairseq's `cross_entropy` on
-the same features. Targets are drawn from the token frequencies, Zipf–Mandelbrot with p ∝ 1/(rank + 2.7), which also
-determine the classes; the dictionary is sorted by frequency, as fairseq writes it. `adaptive softmax` is fairseq's,
-with its default factor of 4, cut off at V/20 and V/4: it has fewer parameters.
+Training: time and peak memory of the output layer's forward and backward, as fractions of fairseq's
+`cross_entropy` on the same features. Targets are drawn from the token frequencies, Zipf–Mandelbrot
+with p ∝ 1/(rank + 2.7), which also determine the classes; the dictionary is sorted by frequency, as
+fairseq writes it. `adaptive softmax` is fairseq's, with its default factor of 4, cut off at V/20
+and V/4: it has fewer parameters.
 
-Generation: time of the log-probabilities of the next token and of the choice of the 10 most probable ones, by fairseq's
-own `EnsembleModel` and `BeamSearch`, for N hypotheses per step, as fractions of the full softmax.
+Generation: time of the log-probabilities of the next token and of the choice of the 10 most
+probable ones, by fairseq's own `EnsembleModel` and `BeamSearch`, for N hypotheses per step, as
+fractions of the full softmax.
 
-All variants run in turn for `--repeats` rounds; times are medians over rounds, and ratios medians of the ratios within
-a round. Memory is measured in a process of its own, beyond features and output embedding, including their gradients.
+All variants run in turn for `--repeats` rounds; times are medians over rounds, and ratios medians
+of the ratios within a round. Memory is measured in a process of its own, beyond features and output
+embedding, including their gradients.
 """
 
 import argparse
@@ -27,8 +30,24 @@ from agg_fairseq.f2 import FactorizedSoftmax
 from agg_fairseq.f2.frequency_classes import equal_frequency, mefmax
 from agg_fairseq.files import write_json
 
-from .measuring import RETURN_FREED_MEMORY, Step, devices, interleaved, machine, peak_mib, row, run_alone, size
-from .output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion, generating_model
+from .measuring import (
+    RETURN_FREED_MEMORY,
+    Step,
+    devices,
+    interleaved,
+    machine,
+    peak_mib,
+    row,
+    run_alone,
+    size,
+)
+from .output_layer_model import (
+    OutputLayerModel,
+    OutputLayerTask,
+    batch,
+    criterion,
+    generating_model,
+)
 
 FEATURES = 512
 SIZES = [(8_000, 4096), (44_256, 2048)]  # V, N
@@ -38,22 +57,43 @@ BEAM = 5
 
 def main() -> None:
     """Runs all variants and prints two tables per device."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds, of which the median counts (default: 5)")
-    parser.add_argument("--sizes", nargs="+", type=size, default=SIZES, metavar="V,N", help="vocabulary and positions")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="rounds, of which the median counts (default: 5)"
+    )
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=size,
+        default=SIZES,
+        metavar="V,N",
+        help="vocabulary and positions",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
     parser.add_argument("--memory", nargs=3, metavar=("V", "N", "DEVICE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:
         vocabulary, positions, device = options.memory
         steps, trained = training(int(vocabulary), int(positions), device)
-        print(json.dumps({name: peak_mib(step, lambda: clear(trained), device) for name, step in steps.items()}))
+        print(
+            json.dumps(
+                {
+                    name: peak_mib(step, lambda: clear(trained), device)
+                    for name, step in steps.items()
+                }
+            )
+        )
         return
     results: list[dict[str, Any]] = []
     for device in devices(options.device):
         print(f"\n{machine(device)}, D = {FEATURES}, median of {options.repeats} rounds\n")
-        print("| V | N | variant | time [ms] | × the first | peak [MiB] | × |\n|--:|--:|:--|--:|--:|--:|--:|")
+        print(
+            "| V | N | variant | time [ms] | × the first | peak [MiB] | × "
+            "|\n|--:|--:|:--|--:|--:|--:|--:|"
+        )
         for vocabulary, positions in options.sizes:
             times = interleaved(training(vocabulary, positions, device)[0], options.repeats, device)
             case = ("--memory", str(vocabulary), str(positions), device)
@@ -61,22 +101,49 @@ def main() -> None:
             results += report(vocabulary, positions, times, peaks)
             for rows in ROWS:
                 results += report(
-                    vocabulary, rows, interleaved(generation(vocabulary, rows, device), options.repeats, device)
+                    vocabulary,
+                    rows,
+                    interleaved(generation(vocabulary, rows, device), options.repeats, device),
                 )
     if options.json:
-        write_json(options.json, {"results": results, "machines": [machine(d) for d in devices(options.device)]})
+        write_json(
+            options.json,
+            {"results": results, "machines": [machine(d) for d in devices(options.device)]},
+        )
 
 
 def report(
-    vocabulary: int, positions: int, times: dict[str, tuple[float, float]], peaks: dict[str, float] | None = None
+    vocabulary: int,
+    positions: int,
+    times: dict[str, tuple[float, float]],
+    peaks: dict[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Prints and returns a row for each variant."""
     base = next(iter(times))
     results = []
     for name, (seconds, ratio) in times.items():
         memory = [f"{peaks[name]:,.0f}", f"{peaks[name] / peaks[base]:.2f}"] if peaks else ["", ""]
-        print(row([f"{vocabulary:,}", f"{positions:,}", name, f"{1000 * seconds:.1f}", f"{ratio:.2f}", *memory]))
-        results.append({"variant": name, "V": vocabulary, "N": positions, "ms": 1000 * seconds, "time_ratio": ratio})
+        print(
+            row(
+                [
+                    f"{vocabulary:,}",
+                    f"{positions:,}",
+                    name,
+                    f"{1000 * seconds:.1f}",
+                    f"{ratio:.2f}",
+                    *memory,
+                ]
+            )
+        )
+        results.append(
+            {
+                "variant": name,
+                "V": vocabulary,
+                "N": positions,
+                "ms": 1000 * seconds,
+                "time_ratio": ratio,
+            }
+        )
         if peaks:
             results[-1]["mib"] = peaks[name]
     return results
@@ -117,7 +184,9 @@ def training(vocabulary: int, positions: int, device: str) -> tuple[dict[str, St
 
         return step
 
-    adaptive = AdaptiveSoftmax(vocabulary, FEATURES, [vocabulary // 20, vocabulary // 4], dropout=0.0).to(device)
+    adaptive = AdaptiveSoftmax(
+        vocabulary, FEATURES, [vocabulary // 20, vocabulary // 4], dropout=0.0
+    ).to(device)
     trained.extend(adaptive.parameters())
 
     def adaptive_step() -> None:
@@ -131,13 +200,18 @@ def training(vocabulary: int, positions: int, device: str) -> tuple[dict[str, St
         "mle": by_criterion("mle"),
         "adaptive softmax": adaptive_step,
         "f2_softmax, MefMax": by_criterion("f2_softmax", mefmax(counts)),
-        "f2_softmax, 8 classes of equal frequency": by_criterion("f2_softmax", equal_frequency(counts, 8)),
-        "f2_softmax, MefMax, label smoothing 0.1": by_criterion("f2_softmax", mefmax(counts), label_smoothing=0.1),
+        "f2_softmax, 8 classes of equal frequency": by_criterion(
+            "f2_softmax", equal_frequency(counts, 8)
+        ),
+        "f2_softmax, MefMax, label smoothing 0.1": by_criterion(
+            "f2_softmax", mefmax(counts), label_smoothing=0.1
+        ),
     }, trained
 
 
 def generation(vocabulary: int, rows: int, device: str) -> dict[str, Step]:
-    """The next tokens of 160 hypotheses, `rows` at a time, for the full softmax and each `--f2-decoding`."""
+    """The next tokens of 160 hypotheses, `rows` at a time, for the full softmax and each
+    `--f2-decoding`."""
     torch.manual_seed(0)
     full = nn.Linear(FEATURES, vocabulary, bias=False, device=device)
     nn.init.normal_(full.weight, std=FEATURES**-0.5)
@@ -159,7 +233,9 @@ def generation(vocabulary: int, rows: int, device: str) -> dict[str, Step]:
     return {
         "generation, full softmax": step_of(full, ""),
         **{
-            f"generation, {decoding}": step_of(FactorizedSoftmax(classes, FEATURES, full.weight).to(device), decoding)
+            f"generation, {decoding}": step_of(
+                FactorizedSoftmax(classes, FEATURES, full.weight).to(device), decoding
+            )
             for decoding in ("joint", "greedy-class", "sample-class")
         },
     }

@@ -1,4 +1,5 @@
-"""Shared by the benchmarks: timing in turns, peak memory, processes of their own, and the name of the machine."""
+"""Shared by the benchmarks: timing in turns, peak memory, processes of their own, and the name of
+the machine."""
 
 import gc
 import json
@@ -17,7 +18,8 @@ from torch import Tensor
 Step = Callable[[], object]
 
 RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-"""Makes glibc return freed memory to the system, which otherwise would hide the peak of a process that is warm."""
+"""Makes glibc return freed memory to the system, which otherwise would hide the peak of a process
+that is warm."""
 
 
 def size(text: str) -> tuple[int, int]:
@@ -38,15 +40,23 @@ def machine(device: str) -> str:
     if device != "cpu":
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     with open("/proc/cpuinfo") as file:
-        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+        model = next(
+            (line.split(":")[1].strip() for line in file if line.startswith("model name")),
+            platform.machine(),
+        )
     return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def run_alone(module: str, *arguments: str, environment: dict[str, str] | None = None) -> Any:
-    """Runs a module in a process of its own, and returns the last line of its output, parsed as JSON."""
+    """Runs a module in a process of its own, and returns the last line of its output, parsed as
+    JSON."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(environment or {})},
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -60,8 +70,11 @@ def seconds(step: Step, device: str) -> float:
     return time.perf_counter() - started
 
 
-def interleaved(steps: Mapping[str, Step], repeats: int, device: str) -> dict[str, tuple[float, float]]:
-    """The median time of every step in seconds, and the median of its ratio to the first step of the same round.
+def interleaved(
+    steps: Mapping[str, Step], repeats: int, device: str
+) -> dict[str, tuple[float, float]]:
+    """The median time of every step in seconds, and the median of its ratio to the first step of
+    the same round.
 
     In each round every step runs once, so that a slow moment of the machine affects all of them.
     """
@@ -79,7 +92,8 @@ def interleaved(steps: Mapping[str, Step], repeats: int, device: str) -> dict[st
 
 
 def peak_mib(step: Step, clear: Step, device: str) -> float:
-    """What a step allocates at its peak, in MiB. The step is run once before, and its gradients are cleared."""
+    """What a step allocates at its peak, in MiB. The step is run once before, and its gradients are
+    cleared."""
     step()
     clear()
     gc.collect()
@@ -96,13 +110,15 @@ def peak_mib(step: Step, clear: Step, device: str) -> float:
 
 
 def zipf(vocabulary: int, tokens: int) -> Tensor:
-    """Random tokens (tokens,) in [4, V), that is without fairseq's special ones, under Zipf's law."""
+    """Random tokens (tokens,) in [4, V), that is without fairseq's special ones, under Zipf's
+    law."""
     ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
     return torch.multinomial(1 / ranks, tokens, replacement=True) + 4
 
 
 def bare_products(features: Tensor, weight: Tensor) -> Step:
-    """The three matrix products of (N, D) and (V, D) that any softmax layer needs, without a softmax."""
+    """The three matrix products of (N, D) and (V, D) that any softmax layer needs, without a
+    softmax."""
 
     @torch.no_grad()
     def step() -> None:

@@ -1,4 +1,5 @@
-"""fairseq models that consist of an output layer only, so that its cost and a criterion's are measured alone."""
+"""fairseq models that consist of an output layer only, so that its cost and a criterion's are
+measured alone."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,8 @@ from .measuring import zipf
 
 
 class OutputLayerDecoder(nn.Module):
-    """Multiplies the features it is given by the output embedding, unless only features are asked for."""
+    """Multiplies the features it is given by the output embedding, unless only features are asked
+    for."""
 
     def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
         super().__init__()
@@ -66,7 +68,9 @@ class _GivenFeatures:
         FairseqIncrementalDecoder.__init__(self, None)
         self.output_projection = layer
 
-    def extract_features(self, prev_output_tokens: Tensor, **unused: Any) -> tuple[Tensor, dict[str, Any]]:
+    def extract_features(
+        self, prev_output_tokens: Tensor, **unused: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Features (B, T, D), as they are; no attention."""
         return prev_output_tokens, {"attn": [None]}
 
@@ -80,7 +84,8 @@ class _F2Decoder(_GivenFeatures, F2TransformerDecoder):
 
 
 def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
-    """The model that fairseq's generator asks for the log-probabilities of the next token, with this output layer.
+    """The model that fairseq's generator asks for the log-probabilities of the next token, with
+    this output layer.
 
     Args:
         layer: a linear layer over the vocabulary, or the factorized one.
@@ -116,19 +121,23 @@ def batch(
     target: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
-    """Random features and targets (N,) in sequences of `steps`; by default targets follow Zipf's law."""
+    """Random features and targets (N,) in sequences of `steps`; by default targets follow Zipf's
+    law."""
     if target is None:
         target = zipf(vocabulary, positions)
     size = (positions // steps, steps)
     return {
-        "net_input": {"features": torch.randn(*size, features, device=device, dtype=dtype).requires_grad_()},
+        "net_input": {
+            "features": torch.randn(*size, features, device=device, dtype=dtype).requires_grad_()
+        },
         "target": target.view(size).to(device),
         "ntokens": positions,
     }
 
 
 def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
-    """A registered criterion with its defaults and these options; rare tokens are known without training data."""
+    """A registered criterion with its defaults and these options; rare tokens are known without
+    training data."""
     if name in ("cross_entropy", "label_smoothed_cross_entropy"):
         return CRITERION_REGISTRY[name](task, sentence_avg=False, **options)
     cfg = CRITERION_DATACLASS_REGISTRY[name](_name=name, train_subset="train", sentence_avg=False)

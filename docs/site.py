@@ -1,7 +1,8 @@
-"""The pages of the site that `make docs` builds: those of the repository as they are, and one per public module.
+"""The pages of the site that `make docs` builds: those of the repository as they are, and one per
+public module.
 
-A module is public if it has `__all__`, whose order is that of its page. The docstrings are read from the sources, so
-that nothing is imported.
+A module is public if it has `__all__`, whose order is that of its page. The docstrings are read
+from the sources, so that nothing is imported.
 """
 
 import ast
@@ -30,7 +31,8 @@ PAGES = (
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages under their paths in the repository, so that the links between them need no change."""
+    """Adds the pages under their paths in the repository, so that the links between them need no
+    change."""
     for file in [file for file in files if file.src_dir == config.docs_dir]:
         files.remove(file)
     for path in filter(Path.is_file, chain.from_iterable(map(ROOT.glob, PAGES))):
@@ -44,9 +46,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def page(module: str, tree: ast.Module) -> str | None:
-    """The page of a module, None if it has no `__all__`: its docstring, and each name from the module that defines it.
+    """The page of a module, None if it has no `__all__`: its docstring, and each name from the
+    module that defines it.
 
-    The docstring of that module, which often has the formulas, stands before the first of its names.
+    The docstring of that module, which often has the formulas, stands before the first of its
+    names.
     """
     source_of, names = {}, []
     for node in tree.body:

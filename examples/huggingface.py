@@ -1,14 +1,16 @@
-"""A small GPT-2 trained with the Trainer of Hugging Face transformers: likelihood, a larger β₂, AGG, and a fixed bias.
+"""A small GPT-2 trained with the Trainer of Hugging Face transformers: likelihood, a larger β₂,
+AGG, and a fixed bias.
 
     python examples/huggingface.py [--data DIR] [--updates 400] [--window 20] [--output runs/huggingface]
 
-Needs `pip install '.[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103) in DIR. Trains a
-byte-level BPE on the training text, then the same model five times with the same seed: with plain likelihood and
-β₂ = 0.98; with β₂ = 0.999, Trainer's default; with AGG, and with AGG and a fixed bias (both 0.98); and with the bias
-and β₂ = 0.999. It prints the columns of `agg-fairseq eval-lm`; docs/huggingface.md has the table.
+Needs `pip install '.[transformers]'` and the `wiki.*.tokens` files of WikiText-2 (or WikiText-103)
+in DIR. Trains a byte-level BPE on the training text, then the same model five times with the same
+seed: with plain likelihood and β₂ = 0.98; with β₂ = 0.999, Trainer's default; with AGG, and with
+AGG and a fixed bias (both 0.98); and with the bias and β₂ = 0.999. It prints the columns of
+`agg-fairseq eval-lm`; docs/huggingface.md has the table.
 
-The models are saved with their tokenizer in the output folder, whose sub-folders `agg-fairseq eval-lm`,
-`isotropy`, `neighbors` and others take.
+The models are saved with their tokenizer in the output folder, whose sub-folders `agg-fairseq
+eval-lm`, `isotropy`, `neighbors` and others take.
 """
 
 from __future__ import annotations
@@ -34,14 +36,26 @@ LAYERS, DIMENSION, HEADS = 2, 128, 4
 
 def main(arguments: list[str] | None = None) -> None:
     """Trains the models and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=DATA, help=f"folder of wiki.*.tokens (default: {DATA})")
-    parser.add_argument("--output", type=Path, default=Path("runs/huggingface"), help="default: runs/huggingface")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="sub-words of the BPE (default: 8000)")
-    parser.add_argument("--updates", type=int, default=400, help="default: 400, of 2,048 tokens each")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help=f"folder of wiki.*.tokens (default: {DATA})"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs/huggingface"), help="default: runs/huggingface"
+    )
+    parser.add_argument(
+        "--vocabulary", type=int, default=8000, help="sub-words of the BPE (default: 8000)"
+    )
+    parser.add_argument(
+        "--updates", type=int, default=400, help="default: 400, of 2,048 tokens each"
+    )
     parser.add_argument("--block", type=int, default=128, help="tokens per example (default: 128)")
     parser.add_argument("--batch", type=int, default=16, help="examples per update (default: 16)")
-    parser.add_argument("--rare-fraction", type=float, default=0.3, help="of the vocabulary, for AGG (default: 0.3)")
+    parser.add_argument(
+        "--rare-fraction", type=float, default=0.3, help="of the vocabulary, for AGG (default: 0.3)"
+    )
     parser.add_argument("--window", type=int, default=20, help="of AGG, in updates (default: 20)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -52,15 +66,21 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Prepares the data, trains the model with each method, and evaluates all as `agg-fairseq eval-lm` does."""
+    """Prepares the data, trains the model with each method, and evaluates all as `agg-fairseq
+    eval-lm` does."""
     files = {split: options.data / f"wiki.{split}.tokens" for split in ("train", "test")}
     for path in files.values():
         if not path.is_file():
-            raise UserError(f"found no {path}; expected WikiText-2 there, give --data DIR or set AGG_DATA")
+            raise UserError(
+                f"found no {path}; expected WikiText-2 there, give --data DIR or set AGG_DATA"
+            )
     bpe = ByteLevelBPETokenizer()
     bpe.train([str(files["train"])], vocab_size=options.vocabulary, show_progress=False)
     train, vocabulary = blocks(bpe, files["train"], options.block), bpe.get_vocab_size()
-    print(f"{len(train) * options.block:,} training tokens, vocabulary of {vocabulary:,}, {options.updates} updates")
+    print(
+        f"{len(train) * options.block:,} training tokens, vocabulary of {vocabulary:,}, "
+        f"{options.updates} updates"
+    )
     agg = {"agg_rare_fraction": options.rare_fraction, "agg_window": options.window}
     methods = {  # β₂, options of AGG, and whether there is a fixed bias
         "mle": (0.98, None, False), "mle-beta2-0.999": (0.999, None, False),
@@ -99,7 +119,9 @@ def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, 
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     tokens = torch.tensor([token for line in bpe.encode_batch(lines) for token in line.ids])
     whole = len(tokens) // size
-    return [{"input_ids": block, "labels": block} for block in tokens[: whole * size].view(whole, size)]
+    return [
+        {"input_ids": block, "labels": block} for block in tokens[: whole * size].view(whole, size)
+    ]
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
     python examples/training_loop.py [--updates 600] [--rare-fraction 0.3] [--window 30] [--text FILE]
 
-Trains a small GRU language model three times with the same seed: with plain likelihood, with AGG, and with AGG and a
-fixed bias, the log of the training frequencies. The text is the documentation that is bundled with Python (the language
-reference and the docstrings of the standard library), or one of your own. Every tenth document is held out. It prints
-the perplexity of these, that within each frequency group, E/O of rare tokens (how often the model expects them, divided
-by how often they appear), and IsoScore of the embeddings (1: they use all dimensions evenly):
+Trains a small GRU language model three times with the same seed: with plain likelihood, with AGG,
+and with AGG and a fixed bias, the log of the training frequencies. The text is the documentation
+that is bundled with Python (the language reference and the docstrings of the standard library), or
+one of your own. Every tenth document is held out. It prints the perplexity of these, that within
+each frequency group, E/O of rare tokens (how often the model expects them, divided by how often
+they appear), and IsoScore of the embeddings (1: they use all dimensions evenly):
 
 | | PPL total | within frequent | within medium | within rare | E/O rare | IsoScore |
 |:--|--:|--:|--:|--:|--:|--:|
@@ -14,8 +15,9 @@ by how often they appear), and IsoScore of the embeddings (1: they use all dimen
 | AGG | 208.37 | 107.84 | 5,526.01 | 39,165.30 | 0.66 | 0.68 |
 | AGG, fixed bias | 142.39 | 75.07 | 2,899.98 | 8,313.72 | 0.13 | 0.23 |
 
-Here, β₂ is 0.999, and AGG alone only costs perplexity; it gains with the bias. The worst model has the highest
-IsoScore, which says nothing after so few updates. docs/which-cure.md says when AGG is of use.
+Here, β₂ is 0.999, and AGG alone only costs perplexity; it gains with the bias. The worst model has
+the highest IsoScore, which says nothing after so few updates. docs/which-cure.md says when AGG is
+of use.
 """
 
 import argparse
@@ -34,11 +36,22 @@ from agg_fairseq.objective import AggObjective, Objective
 
 V, D, T, B = 6000, 64, 32, 16  # vocabulary, dimension, tokens per sequence, sequences per batch
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("--updates", type=int, default=600, help="of 512 tokens each (default: 600)")
-parser.add_argument("--rare-fraction", type=float, default=0.3, help="of the vocabulary (default: 0.3)")
-parser.add_argument("--window", type=int, default=30, help="updates over which appearances are counted (default: 30)")
-parser.add_argument("--text", type=Path, help="text in UTF-8 (default: the documentation of Python)")
+parser.add_argument(
+    "--rare-fraction", type=float, default=0.3, help="of the vocabulary (default: 0.3)"
+)
+parser.add_argument(
+    "--window",
+    type=int,
+    default=30,
+    help="updates over which appearances are counted (default: 30)",
+)
+parser.add_argument(
+    "--text", type=Path, help="text in UTF-8 (default: the documentation of Python)"
+)
 options = parser.parse_args()
 
 if options.text:
@@ -47,12 +60,20 @@ else:
     documents = list(pydoc_data.topics.topics.values())
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):
         nodes = ast.walk(ast.parse(path.read_bytes()))
-        named = (node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+        named = (
+            node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        )
         documents.append("\n".join(filter(None, map(ast.get_docstring, named))))
 words = [re.findall(r"\w+|[^\w\s]", document.lower()) for document in documents]
-known = ["<unk>", *(word for word, _ in Counter(word for of_one in words for word in of_one).most_common(V - 1))]
-index = {word: number for number, word in enumerate(known)}  # sorted by frequency, as rare_fraction expects it
-encoded = [torch.tensor([index.get(word, 0) for word in of_one], dtype=torch.int64) for of_one in words]
+known = [
+    "<unk>",
+    *(word for word, _ in Counter(word for of_one in words for word in of_one).most_common(V - 1)),
+]
+# sorted by frequency, as rare_fraction expects it
+index = {word: number for number, word in enumerate(known)}
+encoded = [
+    torch.tensor([index.get(word, 0) for word in of_one], dtype=torch.int64) for of_one in words
+]
 held_out = torch.cat(encoded[::10])
 train = torch.cat([document for number, document in enumerate(encoded) if number % 10])
 counts = torch.bincount(train, minlength=len(known))
@@ -60,8 +81,11 @@ groups, log_unigram = frequency_groups(counts), (counts.clamp(min=1) / len(train
 print(f"{len(train):,} training tokens, vocabulary of {len(known):,}, {options.updates} updates")
 
 
-def train_and_measure(name: str, objective: Objective, bias: torch.Tensor | None = None) -> list[float]:
-    """Trains a model; its total perplexity, those within the groups, E/O of rare tokens, and IsoScore."""
+def train_and_measure(
+    name: str, objective: Objective, bias: torch.Tensor | None = None
+) -> list[float]:
+    """Trains a model; its total perplexity, those within the groups, E/O of rare tokens, and
+    IsoScore."""
     torch.manual_seed(0)
     embedding, rnn = nn.Embedding(len(known), D), nn.GRU(D, D, batch_first=True)
     nn.init.normal_(embedding.weight, std=D**-0.5)
@@ -85,12 +109,16 @@ def train_and_measure(name: str, objective: Objective, bias: torch.Tensor | None
     with torch.no_grad():
         for block in held_out.split(8 * T):
             features, _ = rnn(embedding(block[:-1]))
-            log_probs = torch.nn.functional.linear(features, embedding.weight, bias).log_softmax(-1)  # N x V
+            # N x V
+            log_probs = torch.nn.functional.linear(features, embedding.weight, bias).log_softmax(-1)
             statistics.add(log_probs, block[1:])
     measures = statistics.measures()
     return [
         measures["perplexity"]["total"],
-        *(measures["within_perplexity"][group] or float("nan") for group in ("frequent", "medium", "rare")),
+        *(
+            measures["within_perplexity"][group] or float("nan")
+            for group in ("frequent", "medium", "rare")
+        ),
         measures["expected_over_observed"]["rare"] or float("nan"),
         isoscore(embedding.weight.detach()),
     ]

@@ -10,10 +10,12 @@ ROOT = Path(__file__).resolve().parents[1]  # folder of the repository
 
 
 def run(name: str, main: Callable[[], object]) -> int:
-    """Runs a program; returns 0, or 2 for an error, printed in one line after its name, or 130 if interrupted."""
+    """Runs a program; returns 0, or 2 for an error, printed in one line after its name, or 130 if
+    interrupted."""
     try:
         main()
-    except (UserError, OSError) as error:  # of the latter, a full disk, a folder that may not be written to
+    # of the latter, a full disk, a folder that may not be written to
+    except (UserError, OSError) as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

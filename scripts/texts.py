@@ -1,9 +1,11 @@
-"""Prints the first texts that models continued, side by side, as people read them, with what the papers count in each.
+"""Prints the first texts that models continued, side by side, as people read them, with what the
+papers count in each.
 
     python scripts/texts.py PREPARED RUNS/MODEL/texts.jsonl …
 
-Uniq is the number of different tokens of a continuation; VR the percentage of very rare ones, which together make up
-10% of the training text. (Yu et al. 2022, Tables 5 and 15; Choi et al. 2020, Table 4 and the appendix.)
+Uniq is the number of different tokens of a continuation; VR the percentage of very rare ones, which
+together make up 10% of the training text. (Yu et al. 2022, Tables 5 and 15; Choi et al. 2020, Table
+4 and the appendix.)
 """
 
 import json
@@ -27,9 +29,13 @@ def readable(text: str, prepared: Path) -> str:
         return text
     from tokenizers import ByteLevelBPETokenizer
 
-    pieces = ByteLevelBPETokenizer.from_file(f"{prepared}/tokenizer/encoder.json", f"{prepared}/tokenizer/vocab.bpe")
+    pieces = ByteLevelBPETokenizer.from_file(
+        f"{prepared}/tokenizer/encoder.json", f"{prepared}/tokenizer/vocab.bpe"
+    )
     runs = groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
-    decoded = (pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs)
+    decoded = (
+        pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs
+    )
     return " ".join("".join(decoded).split())
 
 
@@ -38,7 +44,10 @@ def main(prepared: Path, files: list[Path]) -> None:
     dictionary = load_dictionary(prepared / "data-bin")
     groups = frequency_mass_groups(count_tokens(prepared / "data-bin", dictionary))
     very_rare = set(groups.members("very rare").tolist())
-    texts = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:COUNT]] for file in files]
+    texts = [
+        [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:COUNT]]
+        for file in files
+    ]
     for number, of_models in enumerate(zip(*texts, strict=True), 1):
         print(f"Text {number}: {readable(of_models[0]['prefix'], prepared)}")
         for file, text in zip(files, of_models, strict=True):

@@ -1,6 +1,7 @@
 """Trains a configuration of fairseq-hydra-train: the program behind train.sh, which has the help.
 
-`--check` composes the configurations of the trainings that standard input lists, and checks their folders.
+`--check` composes the configurations of the trainings that standard input lists, and checks their
+folders.
 """
 
 from __future__ import annotations
@@ -44,10 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true")
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--check"]:
-        lines = (words for words in map(shlex.split, sys.stdin) if len(words) > 1 and words[1].endswith("train.sh"))
+        lines = (
+            words
+            for words in map(shlex.split, sys.stdin)
+            if len(words) > 1 and words[1].endswith("train.sh")
+        )
         trainings = [parser.parse_intermixed_args(words[2:]) for words in lines]
         # All before fairseq is imported, whose own configurations hydra would copy each time.
-        configurations = [composed(training.config, training.overrides)[2] for training in trainings]
+        configurations = [
+            composed(training.config, training.overrides)[2] for training in trainings
+        ]
         for training, written in zip(trainings, configurations, strict=True):
             batches_of(with_defaults(written), 1, training.overrides)
             is_done(written)
@@ -74,20 +81,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # It inherits the lock, so that the next run waits for what is left of one that was killed.
         if status := subprocess.run(command, pass_fds=[lock.fileno()]).returncode:
             raise SystemExit(status)
-        if not written.optimization.get("stop_time_hours"):  # after which a training ends, to be resumed
+        # after which a training ends, to be resumed
+        if not written.optimization.get("stop_time_hours"):
             (folder / DONE).touch()
 
 
 def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], Any]:
-    """The file of a configuration, the overrides as hydra takes them, and what hydra composes of both.
+    """The file of a configuration, the overrides as hydra takes them, and what hydra composes of
+    both.
 
-    The file may be relative to where the user is or to the repository, with or without .yaml. The folder of fairseq's
-    user_dir is this package's, unless the configuration or an override names another, relative to the repository.
+    The file may be relative to where the user is or to the repository, with or without .yaml. The
+    folder of fairseq's user_dir is this package's, unless the configuration or an override names
+    another, relative to the repository.
     """
     name, given = f"{config.removesuffix('.yaml')}.yaml", []
     file = next((folder / name for folder in (Path.cwd(), ROOT) if (folder / name).is_file()), None)
     if file is None:
-        raise UserError(f"found no configuration {config}; expected one such as configs/wikitext103/agg")
+        raise UserError(
+            f"found no configuration {config}; expected one such as configs/wikitext103/agg"
+        )
     for override in overrides:
         if "=" not in override and not override.startswith("~"):
             raise UserError(f"found the argument {override!r}; expected KEY=VALUE")
@@ -104,19 +116,28 @@ def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], An
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """All options by their names, SECTION.KEY, as they are written: references to others are not resolved."""
+    """All options by their names, SECTION.KEY, as they are written: references to others are not
+    resolved."""
     sections = OmegaConf.to_container(config, resolve=False).items()
-    return {f"{name}.{key}": section[key] for name, section in sections if isinstance(section, dict) for key in section}
+    return {
+        f"{name}.{key}": section[key]
+        for name, section in sections
+        if isinstance(section, dict)
+        for key in section
+    }
 
 
 def with_defaults(written: Any) -> Any:
-    """The whole configuration, as fairseq-hydra-train sees it; UserError for a name or a key that fairseq lacks."""
+    """The whole configuration, as fairseq-hydra-train sees it; UserError for a name or a key that
+    fairseq lacks."""
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
 
     if missing := sorted(key for key, value in options_of(written).items() if value == "???"):
-        raise UserError(f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}")
+        raise UserError(
+            f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}"
+        )
     try:
         whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), written)
         utils.import_user_module(whole.common)
@@ -129,64 +150,91 @@ def with_defaults(written: Any) -> Any:
 
 
 def check_names(config: Any) -> None:
-    """Checks what fairseq does not: the names of task, model, …, and the options of models that are no dataclasses."""
+    """Checks what fairseq does not: the names of task, model, …, and the options of models that are
+    no dataclasses."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
 
-    known = {name: REGISTRIES[name]["registry"] for name in ("criterion", "optimizer", "lr_scheduler")}
+    known = {
+        name: REGISTRIES[name]["registry"] for name in ("criterion", "optimizer", "lr_scheduler")
+    }
     known |= {"task": TASK_REGISTRY, "model": MODEL_REGISTRY | ARCH_MODEL_NAME_REGISTRY}
     for section, names in known.items():
         name = (config[section] or {}).get("_name")
         if name not in names:
-            raise UserError(f"{section}._name: found {name}; expected one of {', '.join(sorted(names))}")
+            raise UserError(
+                f"{section}._name: found {name}; expected one of {', '.join(sorted(names))}"
+            )
     model = ARCH_MODEL_NAME_REGISTRY.get(config.model._name, config.model._name)
     if model in MODEL_DATACLASS_REGISTRY:
         return  # of other models, fairseq ignores options that it does not know
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     MODEL_REGISTRY[model].add_args(parser)
     options = {action.dest for action in parser._actions} | {"_name"}
-    options |= {"criterion", "train_subset", "save_dir", "restore_file"}  # of lstm_lm; the others of transformer_f2
+    # of lstm_lm; the others of transformer_f2
+    options |= {"criterion", "train_subset", "save_dir", "restore_file"}
     if unknown := sorted(set(config.model) - options):
-        raise UserError(f"model.{unknown[0]}: found no such option of {model}; expected {', '.join(sorted(options))}")
+        raise UserError(
+            f"model.{unknown[0]}: found no such option of {model}; expected "
+            f"{', '.join(sorted(options))}"
+        )
 
 
 def settings_of(written: Any) -> dict[str, Any]:
-    """What a training depends on: its options by name, the digest of its data, and where it starts from."""
-    settings = {key: value for key, value in sorted(options_of(written).items()) if not key.startswith(FREE)}
+    """What a training depends on: its options by name, the digest of its data, and where it starts
+    from."""
+    settings = {
+        key: value for key, value in sorted(options_of(written).items()) if not key.startswith(FREE)
+    }
     data = Path(str(written.task.data))
-    facts = next(filter(Path.is_file, (data.parent / "manifest.json", *sorted(data.glob("dict*.txt")))), None)
+    facts = next(
+        filter(Path.is_file, (data.parent / "manifest.json", *sorted(data.glob("dict*.txt")))), None
+    )
     settings["task.data"] = facts and hashlib.sha256(facts.read_bytes()).hexdigest()
     if start := settings.get("checkpoint.finetune_from_model"):
-        settings["checkpoint.finetune_from_model"] = os.path.relpath(start, written.checkpoint.save_dir)
+        settings["checkpoint.finetune_from_model"] = os.path.relpath(
+            start, written.checkpoint.save_dir
+        )
     return settings
 
 
 def is_done(written: Any) -> bool:
-    """Whether a training is finished; UserError if its folder has a checkpoint of other settings."""
+    """Whether a training is finished; UserError if its folder has a checkpoint of other
+    settings."""
     folder = Path(written.checkpoint.save_dir)
     if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return False
     remedy = f"remove {folder}, or name another folder"
-    recorded = read_json_object(folder / SETTINGS, f"the settings of the training in this folder; {remedy}")
+    recorded = read_json_object(
+        folder / SETTINGS, f"the settings of the training in this folder; {remedy}"
+    )
     wanted = settings_of(written)
-    different = [key for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)]
+    different = [
+        key for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)
+    ]
     if different:
         other = "; ".join(f"{key}: {recorded.get(key)}, not {wanted.get(key)}" for key in different)
         raise UserError(f"{folder} holds a training of other settings ({other}); {remedy}")
     return (folder / DONE).is_file()
 
 
-def settings_of_processes(config: Any, overrides: Sequence[str], gpus: int | None, is_dry: bool) -> list[str]:
+def settings_of_processes(
+    config: Any, overrides: Sequence[str], gpus: int | None, is_dry: bool
+) -> list[str]:
     """The options that depend on the number of processes; tells the tokens of an update."""
     visible = torch.cuda.device_count()
     processes = 1 if config.common.cpu else gpus or visible or 1
     if processes < 1 or (not config.common.cpu and not is_dry and visible < processes):
-        raise UserError(f"found {visible} GPUs; expected {gpus or 'one'} or more at this size; size=tiny is for a CPU")
+        raise UserError(
+            f"found {visible} GPUs; expected {gpus or 'one'} or more at this size; "
+            "size=tiny is for a CPU"
+        )
     max_tokens, update_freq = batches_of(config, processes, overrides)
     configured = config.dataset.max_tokens * config.optimization.update_freq[0]
     print(
-        f"train: {processes * max_tokens * update_freq:,} tokens per update = {processes} x {max_tokens:,} x "
+        f"train: {processes * max_tokens * update_freq:,} tokens per update = {processes} x "
+        f"{max_tokens:,} x "
         f"{update_freq} (processes x tokens x batches); {configured:,} are configured",
         file=sys.stderr,
     )
@@ -197,14 +245,16 @@ def settings_of_processes(config: Any, overrides: Sequence[str], gpus: int | Non
         f"++optimization.update_freq=[{update_freq}]",
         f"distributed_training.distributed_world_size={processes}",  # fairseq's default is all GPUs
     ]
-    if "tokens_per_sample" in config.task:  # by default fairseq cuts a batch of 33 sequences down to 32
+    # by default fairseq cuts a batch of 33 sequences down to 32
+    if "tokens_per_sample" in config.task:
         settings.append("++dataset.required_batch_size_multiple=1")
     if processes > 1:
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             port = probe.getsockname()[1]  # that nobody uses
         settings += [
-            "distributed_training.ddp_backend=legacy_ddp",  # reduces also what is used outside forward
+            # reduces also what is used outside forward
+            "distributed_training.ddp_backend=legacy_ddp",
             # what the first process sends to others, torch >= 2.6 does not open
             "checkpoint.load_checkpoint_on_all_dp_ranks=true",
             # without it, fairseq would look for other machines in a Slurm job
@@ -214,7 +264,8 @@ def settings_of_processes(config: Any, overrides: Sequence[str], gpus: int | Non
 
 
 def batches_of(config: Any, processes: int, overrides: Sequence[str]) -> tuple[int, int]:
-    """The tokens of a batch, and the batches of a process per update: what is configured, divided among the processes.
+    """The tokens of a batch, and the batches of a process per update: what is configured, divided
+    among the processes.
 
     What the user overrides is that of each process, and is not divided.
     """

@@ -1,4 +1,5 @@
-"""The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to measure."""
+"""The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to
+measure."""
 
 import pytest
 import torch
@@ -24,7 +25,9 @@ def refused(capsys, *arguments):
     """The one-line error of a command, which has to fail."""
     assert main(list(map(str, arguments))) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, error
+    assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, (
+        error
+    )
     return error
 
 
@@ -44,7 +47,8 @@ def read_result(path):
 
 
 def table(printed):
-    """The cells of a printed table: the header's, and those of the rows. A bar in a cell is escaped."""
+    """The cells of a printed table: the header's, and those of the rows. A bar in a cell is
+    escaped."""
     header, _, *rows = [
         [cell.strip() for cell in line.replace("\\|", "¦").split("|")[1:-1]]
         for line in printed.splitlines()
@@ -68,7 +72,8 @@ def save_checkpoint(path, weight, task):
 
 
 def save_model(path, data, *options, base=LM, updates=0, std=None):
-    """A checkpoint as fairseq-train saves it after a few updates, or with parameters drawn with this deviation."""
+    """A checkpoint as fairseq-train saves it after a few updates, or with parameters drawn with
+    this deviation."""
     cfg, task, model, criterion = build(data, "--criterion", "mle", *options, base=base)
     for parameter in model.parameters() if std else ():
         torch.nn.init.normal_(parameter, std=std)

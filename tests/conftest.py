@@ -28,8 +28,11 @@ hypothesis.settings.load_profile("tests")  # what is not a fuzzer draws the same
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Draws a seed of the fuzzers, unless one is given; the workers of pytest-xdist get it with the options."""
-    config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
+    """Draws a seed of the fuzzers, unless one is given; the workers of pytest-xdist get it with the
+    options."""
+    config.option.hypothesis_seed = config.option.hypothesis_seed or str(
+        random.SystemRandom().randrange(2**32)
+    )
 
 
 def pytest_sessionstart(session):
@@ -41,12 +44,15 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks the cases of a test with the mark `grid(n)` as slow, but for n of them, evenly spread."""
+    """Marks the cases of a test with the mark `grid(n)` as slow, but for n of them, evenly
+    spread."""
     grids = {}
     for item in items:
         if (mark := item.get_closest_marker("grid")) is not None:
             if item.get_closest_marker("slow") is not None:
-                raise pytest.UsageError(f"{item.nodeid}: found grid and slow; expected one, since grid marks as slow")
+                raise pytest.UsageError(
+                    f"{item.nodeid}: found grid and slow; expected one, since grid marks as slow"
+                )
             grids.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
     for quick, cases in grids.values():
         quick_cases = {(2 * part + 1) * len(cases) // (2 * quick) for part in range(quick)}
@@ -71,7 +77,8 @@ def shared_data():
 
 
 def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
-    """A command of the environment that runs the tests, or one given by its path; see `forking.py` for fairseq's."""
+    """A command of the environment that runs the tests, or one given by its path; see `forking.py`
+    for fairseq's."""
     command = [str(argument) for argument in arguments]
     options = {"cwd": cwd, "env": {**os.environ, **(env or {})}, "timeout": timeout}
     if command[0] in ENTRY_POINTS:
@@ -81,12 +88,15 @@ def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
             command[0] = str(BIN / command[0])
         result = subprocess.run(command, capture_output=True, text=True, **options)
     if check:
-        assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+        assert result.returncode == 0, (
+            f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+        )
     return result
 
 
 def call(program, *arguments):
-    """Exit status, output, logged lines and errors of a command line of fairseq in this process, with this package."""
+    """Exit status, output, logged lines and errors of a command line of fairseq in this process,
+    with this package."""
     from fairseq import checkpoint_utils
 
     out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
@@ -95,7 +105,9 @@ def call(program, *arguments):
     root.addHandler(logging.StreamHandler(log))
     root.setLevel(logging.INFO)
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of the last call in this process
-    plugin = () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", USER_DIR)
+    plugin = (
+        () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", USER_DIR)
+    )
     sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments, *plugin)]
     status = 0
     try:
@@ -124,8 +136,15 @@ def called(program, *arguments):
 
 
 def options_of_workers(folder):
-    """For each of two workers over gloo, the options that make it one. They meet at a file: a port could be taken."""
-    shared = ("--distributed-backend", "gloo", "--distributed-no-spawn", "--distributed-world-size", "2")
+    """For each of two workers over gloo, the options that make it one. They meet at a file: a port
+    could be taken."""
+    shared = (
+        "--distributed-backend",
+        "gloo",
+        "--distributed-no-spawn",
+        "--distributed-world-size",
+        "2",
+    )
     meeting = ("--distributed-init-method", f"file://{folder}/meeting-{uuid.uuid4()}")
     return [[*shared, *meeting, "--distributed-rank", str(rank)] for rank in range(2)]
 
@@ -135,7 +154,10 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
     generator = random.Random(seed)
     vocabulary = [f"{prefix}{index}" for index in range(words)]
     weights = [1 / (rank + 1) for rank in range(words)]
-    return [" ".join(generator.choices(vocabulary, weights, k=generator.randint(3, 12))) for _ in range(lines)]
+    return [
+        " ".join(generator.choices(vocabulary, weights, k=generator.randint(3, 12)))
+        for _ in range(lines)
+    ]
 
 
 def preprocessed(folder, texts, *options, to="bin"):
@@ -151,13 +173,16 @@ def preprocessed(folder, texts, *options, to="bin"):
 def lm_data(tmp_path_factory):
     """A binarized monolingual corpus of 60 words."""
     sizes = {"train": 120, "valid": 20, "test": 20}
-    texts = {split: zipf_text(lines, seed=index) for index, (split, lines) in enumerate(sizes.items())}
+    texts = {
+        split: zipf_text(lines, seed=index) for index, (split, lines) in enumerate(sizes.items())
+    }
     return preprocessed(tmp_path_factory.mktemp("lm"), texts, "--only-source")
 
 
 @pytest.fixture(scope="session")
 def prepared_data(tmp_path_factory):
-    """A corpus of 60 words as a prepare.sh would leave it; fairseq needs 8 blocks of 128 tokens in a split."""
+    """A corpus of 60 words as a prepare.sh would leave it; fairseq needs 8 blocks of 128 tokens in
+    a split."""
     folder = tmp_path_factory.mktemp("prepared")
     sizes = {"train": 600, "valid": 200, "test": 200}
     texts = {split: zipf_text(lines, seed=len(split)) for split, lines in sizes.items()}
@@ -168,21 +193,29 @@ def prepared_data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mt_data(tmp_path_factory):
-    """A binarized parallel corpus with a joined dictionary: the target says the source backwards."""
+    """A binarized parallel corpus with a joined dictionary: the target says the source
+    backwards."""
     texts = {}
     for index, (split, lines) in enumerate({"train": 80, "valid": 12, "test": 12}.items()):
         source = texts[f"{split}.en"] = zipf_text(lines, words=30, seed=index)
-        texts[f"{split}.de"] = [" ".join(reversed(line.replace("w", "t").split())) for line in source]
-    return preprocessed(tmp_path_factory.mktemp("mt"), texts, "-s", "en", "-t", "de", "--joined-dictionary")
+        texts[f"{split}.de"] = [
+            " ".join(reversed(line.replace("w", "t").split())) for line in source
+        ]
+    return preprocessed(
+        tmp_path_factory.mktemp("mt"), texts, "-s", "en", "-t", "de", "--joined-dictionary"
+    )
 
 
 TINY_LM = (
-    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 --decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --tokens-per-sample 16 "
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
+    "--decoder-input-dim 16 "
+    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
+    "--tokens-per-sample 16 "
     "--max-tokens 64"
 ).split()
 SMALL_LM = [*TINY_LM, *(
-    "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 --log-format json "
+    "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "
+    "--log-format json "
     "--log-interval 1 --max-update 6 --save-interval-updates 2 --no-epoch-checkpoints"
 ).split()]  # fmt: skip
 
@@ -193,12 +226,15 @@ def translator(mt_data, tmp_path_factory):
     from tests.commands import save_model
     from tests.small_trainings import MT
 
-    return save_model(tmp_path_factory.mktemp("mt") / "checkpoint.pt", mt_data, "--share-all-embeddings", base=MT)
+    return save_model(
+        tmp_path_factory.mktemp("mt") / "checkpoint.pt", mt_data, "--share-all-embeddings", base=MT
+    )
 
 
 @pytest.fixture(scope="session")
 def lm_runs(lm_data, tmp_path_factory):
-    """A folder with the runs `mle` and `agg` of fairseq-train: a checkpoint every 2 of 6 updates, and `train.log`."""
+    """A folder with the runs `mle` and `agg` of fairseq-train: a checkpoint every 2 of 6 updates,
+    and `train.log`."""
     folder = tmp_path_factory.mktemp("runs")
     for name, options in {"mle": (), "agg": ("--agg-rare-fraction", "0.3")}.items():
         run = folder / name

@@ -1,6 +1,8 @@
-"""Command lines of fairseq and of this package as real processes, forked from one that has imported fairseq alone.
+"""Command lines of fairseq and of this package as real processes, forked from one that has imported
+fairseq alone.
 
-Importing it would take most of the time. --user-dir and the commands import the package as they do for a user.
+Importing it would take most of the time. --user-dir and the commands import the package as they do
+for a user.
 """
 
 import importlib
@@ -25,10 +27,13 @@ processes.set_forkserver_preload(
 
 
 def run_forked(command, *, cwd, env, timeout):
-    """What `subprocess.run(command, capture_output=True, text=True)` returns; the command is one of `ENTRY_POINTS`."""
+    """What `subprocess.run(command, capture_output=True, text=True)` returns; the command is one of
+    `ENTRY_POINTS`."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = [os.path.join(folder, name) for name in ("stdout", "stderr")]
-        process = processes.Process(target=become, args=(command, str(cwd), dict(env), [os.devnull, *outputs]))
+        process = processes.Process(
+            target=become, args=(command, str(cwd), dict(env), [os.devnull, *outputs])
+        )
         process.start()
         process.join(timeout)
         if process.is_alive():
@@ -43,9 +48,12 @@ def run_forked(command, *, cwd, env, timeout):
 
 
 def become(command, cwd, env, streams):
-    """Makes this process one that runs a command, or Python with a file or a module; streams are files for 0, 1, 2."""
+    """Makes this process one that runs a command, or Python with a file or a module; streams are
+    files for 0, 1, 2."""
     for descriptor, path in enumerate(streams):
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND if descriptor else os.O_RDONLY)
+        opened = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND if descriptor else os.O_RDONLY
+        )
         os.dup2(opened, descriptor)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)
     os.environ.clear()

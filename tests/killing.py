@@ -1,4 +1,5 @@
-"""fairseq-train in processes that end themselves with SIGKILL at a moment counted in events, not in seconds.
+"""fairseq-train in processes that end themselves with SIGKILL at a moment counted in events, not in
+seconds.
 
 They are forked as in `forking.py`. A moment is a pair of an event and its number, from 1:
 
@@ -22,7 +23,8 @@ KILLED = -signal.SIGKILL
 
 
 def train(arguments, log, moment=None):
-    """The exit status of fairseq-train. What it printed is in `log`, and in `log`.targets the tokens of each update."""
+    """The exit status of fairseq-train. What it printed is in `log`, and in `log`.targets the
+    tokens of each update."""
     return _statuses((arguments, log, moment))[0]
 
 
@@ -66,24 +68,32 @@ def _record_targets(task_class, path):
     """Writes down which tokens each update has trained on: what a counter has to agree with."""
     original = task_class.train_step
 
-    def train_step(task, sample, model, criterion, optimizer, update_num, ignore_grad=False, **options):
+    def train_step(
+        task, sample, model, criterion, optimizer, update_num, ignore_grad=False, **options
+    ):
         if not ignore_grad:
             target = sample["target"]
             tokens = target[target != task.target_dictionary.pad()].tolist()
             with open(path, "a") as file:
                 file.write(json.dumps({"update": update_num, "tokens": tokens}) + "\n")
-        return original(task, sample, model, criterion, optimizer, update_num, ignore_grad, **options)
+        return original(
+            task, sample, model, criterion, optimizer, update_num, ignore_grad, **options
+        )
 
     task_class.train_step = train_step
 
 
 def _die_at(number, owner, name, after):
-    """Makes the process kill itself at a call of a function; of `os.replace`, only calls for checkpoints count."""
+    """Makes the process kill itself at a call of a function; of `os.replace`, only calls for
+    checkpoints count."""
     original, left = getattr(owner, name), number
 
     def counted(*arguments, **options):
         nonlocal left
-        left -= owner is not os or re.fullmatch(r"checkpoint.*\.pt", os.path.basename(arguments[1])) is not None
+        left -= (
+            owner is not os
+            or re.fullmatch(r"checkpoint.*\.pt", os.path.basename(arguments[1])) is not None
+        )
         if left == 0 and not after:
             os.kill(os.getpid(), signal.SIGKILL)
         result = original(*arguments, **options)

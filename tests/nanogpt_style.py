@@ -1,4 +1,5 @@
-"""A training script in the style of nanoGPT, in raw PyTorch with options as globals; examples/nanogpt.md changes it."""
+"""A training script in the style of nanoGPT, in raw PyTorch with options as globals;
+examples/nanogpt.md changes it."""
 
 import os
 
@@ -33,7 +34,9 @@ class GPT(nn.Module):
         x, _ = self.mix(self.wte(idx))
         if targets is not None:
             logits = self.lm_head(x)
-            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+            loss = F.cross_entropy(
+                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
+            )
         else:
             logits = self.lm_head(x[:, [-1], :])
             loss = None
@@ -41,7 +44,9 @@ class GPT(nn.Module):
 
 
 generator = torch.Generator().manual_seed(1)
-tokens = torch.multinomial(1 / torch.arange(1, vocab_size + 1.0), 4000, replacement=True, generator=generator)
+tokens = torch.multinomial(
+    1 / torch.arange(1, vocab_size + 1.0), 4000, replacement=True, generator=generator
+)
 
 
 def get_batch():

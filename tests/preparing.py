@@ -1,4 +1,5 @@
-"""What the tests of prepared corpora share: the scripts, with or without fairseq-preprocess, and what it writes."""
+"""What the tests of prepared corpora share: the scripts, with or without fairseq-preprocess, and
+what it writes."""
 
 import os
 
@@ -17,8 +18,13 @@ STUB = {
 
 def prepare(corpus, *arguments, cwd, whole=False, check=True):
     """Runs scripts/CORPUS/prepare.sh; `whole` runs fairseq-preprocess too."""
-    script, environment = ROOT / "scripts" / corpus / "prepare.sh", {**os.environ, **({} if whole else STUB)}
-    return run_command("bash", script, "--workers", "1", *arguments, cwd=cwd, env=environment, check=check)
+    script, environment = (
+        ROOT / "scripts" / corpus / "prepare.sh",
+        {**os.environ, **({} if whole else STUB)},
+    )
+    return run_command(
+        "bash", script, "--workers", "1", *arguments, cwd=cwd, env=environment, check=check
+    )
 
 
 def refused(corpus, *arguments, cwd):

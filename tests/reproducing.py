@@ -1,4 +1,5 @@
-"""Runs the scripts of tables as they are, in a copy of the repository whose commands are forked as in `forking.py`."""
+"""Runs the scripts of tables as they are, in a copy of the repository whose commands are forked as
+in `forking.py`."""
 
 import json
 import os
@@ -68,7 +69,11 @@ class Clone:
             threading.Thread(target=_answer, args=(connection,), daemon=True).start()
 
     def run(self, script, *arguments, check=True, cwd=None, **variables):
-        defaults = {"AGG_DATA": str(ROOT.parent / "shared" / "data"), **os.environ, "OMP_NUM_THREADS": "1"}
+        defaults = {
+            "AGG_DATA": str(ROOT.parent / "shared" / "data"),
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+        }
         environment = defaults | {name: str(value) for name, value in variables.items()}
         result = subprocess.run(
             ["bash", str(self.root / "scripts" / script), *map(str, arguments)],
@@ -81,7 +86,9 @@ class Clone:
 
 def _answer(connection):
     with connection:
-        process = processes.Process(target=become, args=json.loads(connection.makefile().readline()))
+        process = processes.Process(
+            target=become, args=json.loads(connection.makefile().readline())
+        )
         process.start()
         process.join()
         connection.sendall(f"{process.exitcode}\n".encode())

@@ -1,5 +1,6 @@
-"""`torchrun … -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`, for each way to share
-the work, and for some after a resume in their middle; `main`, called by one process, those of trainings by one."""
+"""`torchrun … -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`,
+for each way to share the work, and for some after a resume in their middle; `main`, called by one
+process, those of trainings by one."""
 
 import os
 import sys
@@ -27,7 +28,11 @@ def sharded(model):
     from torch.distributed.fsdp import fully_shard
 
     mesh = dist.init_device_mesh("cpu", (WORKERS,))
-    units = list(model.transformer.h) if hasattr(model, "transformer") else [*model.model.layers, model.lm_head]
+    units = (
+        list(model.transformer.h)
+        if hasattr(model, "transformer")
+        else [*model.model.layers, model.lm_head]
+    )
     for unit in [*units, model]:
         fully_shard(unit, mesh=mesh)
     return model
@@ -39,7 +44,12 @@ def checkpointing(model):
 
 
 DDP = nn.parallel.DistributedDataParallel
-WAYS = {"ddp": DDP, "fsdp": fsdp, "fully_shard": sharded, "fully_shard, checkpointing": checkpointing}
+WAYS = {
+    "ddp": DDP,
+    "fsdp": fsdp,
+    "fully_shard": sharded,
+    "fully_shard, checkpointing": checkpointing,
+}
 MODELS = {
     "tied": lambda: gpt2(n_layer=2).double(),
     "untied": lambda: llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False).double(),
@@ -47,7 +57,13 @@ MODELS = {
 }
 COUNTS = torch.arange(VOCABULARY).flip(0)
 AGG = {"agg_rare_fraction": 0.3}
-AGPS = {"method": "agps", "agps_counts": COUNTS, "agps_rare_rank": 20, "agps_mu1": 60, "agps_mu2": 8}
+AGPS = {
+    "method": "agps",
+    "agps_counts": COUNTS,
+    "agps_rare_rank": 20,
+    "agps_mu1": 60,
+    "agps_mu2": 8,
+}
 
 
 def train(kind, wrap, updates=range(UPDATES), state=None):
@@ -77,7 +93,10 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
 
 def whole(model):
     state = model.state_dict().items()
-    return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in state}
+    return {
+        name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        for name, tensor in state
+    }
 
 
 def train_by_trainer(folder, resume=None, is_sharded=False):
@@ -108,12 +127,17 @@ def main(folder):
         pairs = [*((kind, way) for way in WAYS for kind in ("tied", "untied")), ("agps", "ddp")]
         results = {(kind, way): {"whole": train(kind, WAYS[way])} for kind, way in pairs}
         half = train("untied", sharded, range(UPDATES // 2))
-        results["untied", "fully_shard"]["resumed"] = train("untied", sharded, range(UPDATES // 2, UPDATES), half)
+        results["untied", "fully_shard"]["resumed"] = train(
+            "untied", sharded, range(UPDATES // 2, UPDATES), half
+        )
         for way in ("fsdp", "ddp"):
             run = f"{folder}/{way}"
             results["Trainer", way] = {
                 name: train_by_trainer(run, checkpoint, is_sharded=way == "fsdp")
-                for name, checkpoint in (("whole", None), ("resumed", f"{run}/checkpoint-{UPDATES // 2}"))
+                for name, checkpoint in (
+                    ("whole", None),
+                    ("resumed", f"{run}/checkpoint-{UPDATES // 2}"),
+                )
             }
         dist.destroy_process_group()
     if RANK == 0:

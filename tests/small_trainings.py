@@ -17,7 +17,8 @@ MT = "--task translation --arch transformer_tiny --dropout 0 --max-tokens 64".sp
 F2_LM = [*LM, "--arch", "transformer_lm_f2"]
 F2_MT = [*MT, "--arch", "transformer_f2_tiny"]
 COMMON = (
-    "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save --required-batch-size-multiple 1 "
+    "--optimizer adam --lr 0.01 --cpu --max-update 50 --seed 3 --no-save "
+    "--required-batch-size-multiple 1 "
     "--num-workers 0"  # no processes that read ahead: starting them would take most of the time
 ).split()
 
@@ -36,15 +37,23 @@ TIED = "--share-decoder-input-output-embed"
 LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
 MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
 SMALL_LM = "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2".split()
-SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16".split(),
+SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim "
+    "16".split(),
             *"--encoder-attention-heads 2".split())  # fmt: skip
 KERNELS = ("--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]")
 LIGHT, DYNAMIC = (
-    ("--encoder-conv-type", kind, "--decoder-conv-type", kind, *KERNELS) for kind in ("lightweight", "dynamic")
+    ("--encoder-conv-type", kind, "--decoder-conv-type", kind, *KERNELS)
+    for kind in ("lightweight", "dynamic")
 )
 SMALL_LSTM = ("--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16")
-SMALL_FCONV = ("--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]",
-               *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split())  # fmt: skip
+SMALL_FCONV = (
+    "--encoder-layers",
+    "[(16, 3)]",
+    "--decoder-layers",
+    "[(16, 3)]",
+    # fmt: skip
+    *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split(),
+)
 
 
 def lm(arch, *options):
@@ -72,7 +81,8 @@ FAMILIES = {
     "fconv": mt("fconv", *SMALL_FCONV),
     "fconv, tied": mt("fconv", *SMALL_FCONV, "--share-input-output-embed"),
     "fconv_self_att": mt(
-        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention False".split(),
+        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention "
+            "False".split(),
         *"--self-attention True --gated-attention True --project-input True".split(),
         *"--multihead-self-attention-nheads 2".split(),
     ),
@@ -90,7 +100,8 @@ def configuration(data, *arguments, base=LM):
 
 
 def build(data, *arguments, base=LM):
-    """Task, model and criterion, as fairseq-train builds them, with the training split loaded and counted."""
+    """Task, model and criterion, as fairseq-train builds them, with the training split loaded and
+    counted."""
     cfg = configuration(data, *arguments, base=base)
     torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
@@ -103,7 +114,9 @@ def build(data, *arguments, base=LM):
 
 def batches(cfg, task, split="train"):
     task.load_dataset(split)
-    iterator = task.get_batch_iterator(task.dataset(split), max_tokens=64, seed=1).next_epoch_itr(shuffle=False)
+    iterator = task.get_batch_iterator(task.dataset(split), max_tokens=64, seed=1).next_epoch_itr(
+        shuffle=False
+    )
     return [batch for batch in iterator if "net_input" in batch]
 
 
@@ -125,7 +138,8 @@ def gradients(trainer, batch, update=0):
 
 
 def target_counts(data, dictionary):
-    """Counted from the text: a target that fairseq's own dictionary lookup makes of each word, and the line ends."""
+    """Counted from the text: a target that fairseq's own dictionary lookup makes of each word, and
+    the line ends."""
     counts = torch.zeros(len(dictionary), dtype=torch.int64)
     text = data.parent / ("train.de" if (data.parent / "train.de").exists() else "train")
     for line in text.read_text().splitlines():

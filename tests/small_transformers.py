@@ -6,7 +6,8 @@ import torch
 
 try:
     import torchaudio  # noqa: F401 — a requirement of fairseq; transformers imports it where it is installed
-except (ImportError, OSError):  # missing, or built for another torch: transformers could not be imported with it
+# missing, or built for another torch: transformers could not be imported with it
+except (ImportError, OSError):
     sys.modules["torchaudio"] = None
 
 VOCABULARY = 61
@@ -24,7 +25,8 @@ def gpt2(**options):
 
 
 def llama_like(kind, **options):
-    """A model whose configuration takes the names of Llama's: "Llama", "Gemma2", …; "default" leaves a value out."""
+    """A model whose configuration takes the names of Llama's: "Llama", "Gemma2", …; "default"
+    leaves a value out."""
     import transformers
 
     torch.manual_seed(0)
@@ -55,10 +57,13 @@ def save_word_tokenizer(folder, size):
 
 
 def batch(rows=3, length=12, ignored=(), seed=0):
-    """Token indices and labels, under something like Zipf's law; `ignored` positions have the label −100."""
+    """Token indices and labels, under something like Zipf's law; `ignored` positions have the label
+    −100."""
     generator = torch.Generator().manual_seed(seed)
     weights = 1 / torch.arange(1, VOCABULARY + 1.0)
-    ids = torch.multinomial(weights, rows * length, replacement=True, generator=generator).view(rows, length)
+    ids = torch.multinomial(weights, rows * length, replacement=True, generator=generator).view(
+        rows, length
+    )
     labels = ids.clone()
     for row, position in ignored:
         labels[row, position] = -100
@@ -80,4 +85,10 @@ def trainer(model, folder, gated=None, examples=None, **options):
     }  # fmt: skip
     arguments = TrainingArguments(**{**given, **options})
     examples = dataset() if examples is None else examples
-    return Trainer(model, arguments, train_dataset=examples, eval_dataset=examples, callbacks=[gated] if gated else [])
+    return Trainer(
+        model,
+        arguments,
+        train_dataset=examples,
+        eval_dataset=examples,
+        callbacks=[gated] if gated else [],
+    )

@@ -13,11 +13,20 @@ WORDS = ["<unk>", "@-@", "@,@", "café", "戦場", "naïve", "''", "role", "play
 
 
 def sample_text(seed, paragraphs=40):
-    """Paragraphs under headings between empty lines, each line with a space at its beginning and end."""
+    """Paragraphs under headings between empty lines, each line with a space at its beginning and
+    end."""
     generator = random.Random(seed)
     blocks = []
     for number, line in enumerate(zipf_text(paragraphs, words=80, seed=seed)):
-        words = [*line.split(), "role", "@-@", "playing", *generator.choices(WORDS, k=6), "<unk>", "."]
+        words = [
+            *line.split(),
+            "role",
+            "@-@",
+            "playing",
+            *generator.choices(WORDS, k=6),
+            "<unk>",
+            ".",
+        ]
         blocks.append(f" \n = Title {number} = \n \n {' '.join(words)} \n")
     return "".join(blocks)
 
@@ -56,6 +65,8 @@ def write_parquet(folder, texts, shards=2):
         count = shards if split == "train" else 1
         for number in range(count):
             part = rows[number * len(rows) // count : (number + 1) * len(rows) // count]
-            name = f"{'validation' if split == 'valid' else split}-{number:05}-of-{count:05}.parquet"
+            name = (
+                f"{'validation' if split == 'valid' else split}-{number:05}-of-{count:05}.parquet"
+            )
             parquet.write_table(pyarrow.table({"text": part}), folder / name)
     return folder

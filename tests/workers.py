@@ -11,16 +11,24 @@ from tests.conftest import ROOT, called, options_of_workers
 from tests.forking import processes
 
 PACKAGE = str(ROOT / "agg_fairseq")
-COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "barrier", "all_gather_object")
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "broadcast",
+    "reduce_scatter",
+    "barrier",
+    "all_gather_object",
+)
 
 
 @contextlib.contextmanager
 def recorded(out_of_memory_at=None):
     """Yields a dictionary of what a training of this process then does:
 
-    `updates`: of each, `weights`; `gradients`, as the optimizer gets them; `counts`, the criterion's buffers; and how
-        many `micro_batches` there were, and `dummies` among them.
-    `collectives`: (name, bytes, data type) of each collective that this package asked for, in order.
+    `updates`: of each, `weights`; `gradients`, as the optimizer gets them; `counts`, the
+        criterion's buffers; and how many `micro_batches` there were, and `dummies` among them.
+    `collectives`: (name, bytes, data type) of each collective that this package asked for, in
+    order.
     """
     from fairseq.models import FairseqLanguageModel
     from fairseq.tasks import FairseqTask
@@ -93,15 +101,17 @@ def pytorch_ddp_on_a_cpu():
 
 
 def trained(*arguments, out_of_memory_at=None):
-    """The record of `fairseq-train` in this process; in a micro-batch, counted from 1, the model may find no memory."""
+    """The record of `fairseq-train` in this process; in a micro-batch, counted from 1, the model
+    may find no memory."""
     with recorded(out_of_memory_at) as record, pytorch_ddp_on_a_cpu():
         called("train", *arguments)
     return record
 
 
 def trained_by_two(trainings, folder):
-    """The records of two worker processes, which run all trainings in turn, by the names of the trainings; with "out of
-    memory" at the end of a name, that happens to worker 1 in its sixth micro-batch."""
+    """The records of two worker processes, which run all trainings in turn, by the names of the
+    trainings; with "out of memory" at the end of a name, that happens to worker 1 in its sixth
+    micro-batch."""
     workers = [
         processes.Process(target=_train_all, args=(trainings, folder, rank, options))
         for rank, options in enumerate(options_of_workers(folder))
@@ -112,7 +122,9 @@ def trained_by_two(trainings, folder):
         worker.join(1800)
         worker.kill()
     assert [worker.exitcode for worker in workers] == [0, 0]
-    return {name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)] for name in trainings}
+    return {
+        name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)] for name in trainings
+    }
 
 
 def _train_all(trainings, folder, rank, options):

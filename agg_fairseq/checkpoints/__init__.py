@@ -1,4 +1,5 @@
-"""Saved models, opened once and safely: checkpoints of fairseq-train, and models of Hugging Face transformers."""
+"""Saved models, opened once and safely: checkpoints of fairseq-train, and models of Hugging Face
+transformers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +21,27 @@ def open_models(
     """Models by the names of their rows in a table.
 
     Args:
-        paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files of safetensors, or
-            indices of several such files.
-        names: one each; None takes the name of the folder that each lies in, or, where two are the same, the paths.
-        matrix: the parameter that is measured instead of the output embedding; for models of transformers alone.
+        paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files
+            of safetensors, or indices of several such files.
+        names: one each; None takes the name of the folder that each lies in, or, where two are the
+            same, the paths.
+        matrix: the parameter that is measured instead of the output embedding; for models of
+            transformers alone.
     """
     kinds = [is_pretrained(Path(path)) for path in paths]
-    files = [(weights_file if kind else checkpoint_file)(Path(path)) for path, kind in zip(paths, kinds, strict=True)]
+    files = [
+        (weights_file if kind else checkpoint_file)(Path(path))
+        for path, kind in zip(paths, kinds, strict=True)
+    ]
     names = unique_names(files, names)
     if matrix is not None and not all(kinds):
-        raise UserError(f"--matrix: found {files[kinds.index(False)]}, of fairseq-train; expected transformers models")
+        raise UserError(
+            f"--matrix: found {files[kinds.index(False)]}, of fairseq-train; expected "
+            "transformers models"
+        )
     return {
-        name: PretrainedModel(file, matrix) if pretrained else Checkpoint(file, training_state=False)
+        name: PretrainedModel(file, matrix)
+        if pretrained
+        else Checkpoint(file, training_state=False)
         for name, file, pretrained in zip(names, files, kinds, strict=True)
     }

@@ -15,18 +15,23 @@ from ..result import Result
 from .fairseq_checkpoint import STATE_KEY, Checkpoint
 from .output_embedding import check_finite
 
-NAMES = {"epoch": re.compile(r"checkpoint([0-9]+)\.pt"), "update": re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt")}
+NAMES = {
+    "epoch": re.compile(r"checkpoint([0-9]+)\.pt"),
+    "update": re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt"),
+}
 """How fairseq names what it saves; the group is the number to sort by."""
 WITHOUT_MEAN = ("class_of_token", "counts")
-"""Floating-point entries of our output layers that are not averaged: class of each token, counts of a unigram bias."""
+"""Floating-point entries of our output layers that are not averaged: class of each token, counts of
+a unigram bias."""
 
 
 def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Path) -> Result:
     """Writes the mean of checkpoints of one model as a checkpoint.
 
-    All but the parameters is that of the first checkpoint, except what only its own run could go on from: the state of
-    the optimizer, a moving average of the weights, and the token counts of a criterion. Open the checkpoints with
-    `training_state=False`, or their optimizers' states stay in memory.
+    All but the parameters is that of the first checkpoint, except what only its own run could go on
+    from: the state of the optimizer, a moving average of the weights, and the token counts of a
+    criterion. Open the checkpoints with `training_state=False`, or their optimizers' states stay in
+    memory.
 
     Returns:
         Result: a row per checkpoint, with `updates`, and beside these `path`.
@@ -39,12 +44,16 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     # Without the state of a criterion, in the task's part of `extra_state`: it is that of one run.
     first = next(iter(checkpoints.values())).state
     extra = {
-        key: {name: part for name, part in value.items() if name != STATE_KEY} if isinstance(value, dict) else value
+        key: {name: part for name, part in value.items() if name != STATE_KEY}
+        if isinstance(value, dict)
+        else value
         for key, value in (first.get("extra_state") or {}).items()
     }
     state = {**first, "model": averaged, "extra_state": extra}
     atomic_write(output, lambda temporary: torch.save(state, temporary))
-    rows = {name: {"path": str(model), "updates": model.updates} for name, model in checkpoints.items()}
+    rows = {
+        name: {"path": str(model), "updates": model.updates} for name, model in checkpoints.items()
+    }
     return Result(rows, {"updates": [""]}, {"checkpoints": len(checkpoints), "mean": "float64"})
 
 
@@ -54,32 +63,44 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
     numbers = {path: int(match[1]) for path, match in matches.items() if match}
     if not 2 <= last <= len(numbers):
         raise UserError(
-            f"{folder}: found {len(numbers)} checkpoints by {by}, --last {last}; try another --by or --last"
+            f"{folder}: found {len(numbers)} checkpoints by {by}, --last {last}; try another --by "
+            "or --last"
         )
     return sorted(numbers, key=lambda path: -numbers[path])[:last]
 
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each parameter over checkpoints of one model, in the order and the dtypes of the first one's.
+    """The mean of each parameter over checkpoints of one model, in the order and the dtypes of the
+    first one's.
 
-    Summed in float64, one parameter after the other: beside the tensors that are given, which may be mapped from files,
-    only the result and one parameter in float64 take memory. Parameters that share memory in all models do so in the
-    result too. Names, shapes, integers and the entries `WITHOUT_MEAN` must be the same in all; else UserError.
+    Summed in float64, one parameter after the other: beside the tensors that are given, which may
+    be mapped from files, only the result and one parameter in float64 take memory. Parameters that
+    share memory in all models do so in the result too. Names, shapes, integers and the entries
+    `WITHOUT_MEAN` must be the same in all; else UserError.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
     first_label, first = next(iter(models.items()))
-    shapes = {label: {(name, value.shape) for name, value in model.items()} for label, model in models.items()}
+    shapes = {
+        label: {(name, value.shape) for name, value in model.items()}
+        for label, model in models.items()
+    }
     for label, found in shapes.items():
         if others := sorted(found ^ shapes[first_label]):
             name, shape = others[0]
-            raise UserError(f"{label}: found other parameters than in {first_label}, such as {name} {tuple(shape)}")
+            raise UserError(
+                f"{label}: found other parameters than in {first_label}, such as "
+                f"{name} {tuple(shape)}"
+            )
     mean_of: dict[Any, Tensor] = {}
     averaged = {}
     for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
         tensors = {label: parameters[name] for label, parameters in models.items()}
         # Parameters are tied if they lie in the same memory, in the same way, in every model.
-        memory = tuple((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors.values())
+        memory = tuple(
+            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+            for tensor in tensors.values()
+        )
         if memory not in mean_of:
             if first[name].is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
                 total = torch.zeros_like(first[name], dtype=torch.float64)

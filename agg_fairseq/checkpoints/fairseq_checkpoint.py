@@ -1,7 +1,8 @@
 """Checkpoints of fairseq-train: opened once, without running what is in them.
 
-All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`: options, parameters, embeddings. The
-tensors are mapped from the file where torch can do so, so that an optimizer's state takes no memory.
+All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`: options,
+parameters, embeddings. The tensors are mapped from the file where torch can do so, so that an
+optimizer's state takes no memory.
 """
 
 import _codecs
@@ -24,16 +25,21 @@ OUTPUT_NAMES = (
     "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
     "decoder.model.lm_head.weight",
 )  # fmt: skip
-"""The output layers of fairseq's transformers (in fairseq 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
-UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # what `UnigramLinear` adds to the parameters
-INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")  # the latter of `hf_gpt2`
+"""The output layers of fairseq's transformers (in fairseq 0.9, if untied), LSTMs, `fconv` and
+`hf_gpt2`."""
+# what `UnigramLinear` adds to the parameters
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
+# the latter of `hf_gpt2`
+INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 """The options of models whose output embedding is the input embedding."""
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 """The checkpoint that stands for a run: the first of these that exists."""
 STATE_KEY = "agg_fairseq"
-"""Where the state of a criterion of this package is kept, in the task's part of a checkpoint's `extra_state`."""
-MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to the `extra_state` of a checkpoint
+"""Where the state of a criterion of this package is kept, in the task's part of a checkpoint's
+`extra_state`."""
+# what --store-ema adds to the `extra_state` of a checkpoint
+MOVING_AVERAGE = ("ema", "ema_fp32_params")
 
 
 class Checkpoint:
@@ -41,16 +47,17 @@ class Checkpoint:
 
     Args:
         path: of the file, or of the folder of a run, for its best checkpoint, else its last one.
-        training_state: False drops what only a training could go on from, as soon as the file is read: the optimizer's
-            state, and the moving average of --store-ema. A file that torch cannot map into memory then takes a third
-            of the space that it takes with them.
+        training_state: False drops what only a training could go on from, as soon as the file is
+            read: the optimizer's state, and the moving average of --store-ema. A file that torch
+            cannot map into memory then takes a third of the space that it takes with them.
 
     Attributes:
         path: of the file.
         state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …
 
     Raises:
-        UserError: the file is missing, damaged or no checkpoint of fairseq; or opening it would run code.
+        UserError: the file is missing, damaged or no checkpoint of fairseq; or opening it would run
+            code.
     """
 
     def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
@@ -59,7 +66,9 @@ class Checkpoint:
         if not training_state:
             self.state["last_optimizer_state"] = None
             extra = self.state.get("extra_state") or {}
-            self.state["extra_state"] = {key: value for key, value in extra.items() if key not in MOVING_AVERAGE}
+            self.state["extra_state"] = {
+                key: value for key, value in extra.items() if key not in MOVING_AVERAGE
+            }
 
     def __str__(self) -> str:
         return str(self.path)
@@ -76,15 +85,20 @@ class Checkpoint:
 
     @property
     def criterion_options(self) -> dict[str, Any]:
-        """The options of the criterion, its name as `_name`; empty where the checkpoint has none."""
+        """The options of the criterion, its name as `_name`; empty where the checkpoint has
+        none."""
         return options_of(self.state, "criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`; UserError if there are none."""
+        """The options of the model, its architecture as `_name` or `arch`; UserError if there are
+        none."""
         options = options_of(self.state, "model")
         if not options:
-            raise UserError(f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train")
+            raise UserError(
+                f"{self.path}: found no options of its model; expected a checkpoint of "
+                "fairseq-train"
+            )
         return options
 
     @property
@@ -94,12 +108,16 @@ class Checkpoint:
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
-        """Source and target language of a translation model, if given; None for a language model."""
+        """Source and target language of a translation model, if given; None for a language
+        model."""
         options = self.task_options
         if self.is_language_model:
             return None
         if (task := options.get("_name")) != "translation":
-            raise UserError(f"{self.path}: found a model of the task {task}; expected language_modeling or translation")
+            raise UserError(
+                f"{self.path}: found a model of the task {task}; expected "
+                "language_modeling or translation"
+            )
         return options.get("source_lang"), options.get("target_lang")
 
     @property
@@ -111,7 +129,8 @@ class Checkpoint:
     def output_embedding(self) -> OutputEmbedding:
         """The output embedding; the input embedding where a tied model saves no other.
 
-        UserError if there is no embedding of a known name, or if it is no dense matrix of finite numbers.
+        UserError if there is no embedding of a known name, or if it is no dense matrix of finite
+        numbers.
         """
         name = next((name for name in OUTPUT_NAMES if name in self.parameters), None)
         if name is None and self._input_name and any(map(self.model_options.get, TYING_OPTIONS)):
@@ -119,15 +138,21 @@ class Checkpoint:
         if name is None:
             names = ", ".join(list(self.parameters)[:3])
             raise UserError(
-                f"{self.path}: found no output embedding among {names}, …; expected {OUTPUT_NAMES[0]} or a tied one"
+                f"{self.path}: found no output embedding among {names}, …; expected "
+                f"{OUTPUT_NAMES[0]} or a tied one"
             )
         saved = self._matrix(name)
-        tied = self._input_name is not None and torch.equal(self._matrix(self._input_name).float(), saved.float())
-        return OutputEmbedding(name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters)
+        tied = self._input_name is not None and torch.equal(
+            self._matrix(self._input_name).float(), saved.float()
+        )
+        return OutputEmbedding(
+            name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters
+        )
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D) of the decoder, in the dtype of the file; errors as `output_embedding`."""
+        """The input embedding (V, D) of the decoder, in the dtype of the file; errors as
+        `output_embedding`."""
         if self._input_name is None:
             raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAMES[0]}")
         return self._matrix(self._input_name)
@@ -140,26 +165,37 @@ class Checkpoint:
         value = self.parameters[name]
         if not value.is_floating_point() or value.dim() != 2:
             found = f"{value.dtype} of shape {tuple(value.shape)}"
-            raise UserError(f"{self.path}: found {found} as {name}; expected a matrix of floating-point numbers")
-        check_finite(self.path, {name: value.float()})  # as it is used: a large float64 is infinite there
+            raise UserError(
+                f"{self.path}: found {found} as {name}; expected a matrix of floating-point numbers"
+            )
+        # as it is used: a large float64 is infinite there
+        check_finite(self.path, {name: value.float()})
         return value
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
-        """Raises UserError unless the embeddings have a row for each of the `tokens` of the dictionary in `data`."""
+        """Raises UserError unless the embeddings have a row for each of the `tokens` of the
+        dictionary in `data`."""
         for name in (*INPUT_NAMES, *OUTPUT_NAMES):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:
-                raise UserError(f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass the model's own data")
+                raise UserError(
+                    f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass "
+                    "the model's own data"
+                )
 
 
 def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The options of a section of fairseq's configuration, such as "task", its name as `_name`; empty if it has none.
+    """The options of a section of fairseq's configuration, such as "task", its name as `_name`;
+    empty if it has none.
 
     In an older checkpoint, all options are together; as those of the model too.
     """
     options = state.get("cfg") or vars(state["args"])
-    section_options = options if section == "model" and not state.get("cfg") else options.get(section)
-    if isinstance(section_options, argparse.Namespace):  # of a task or criterion that is not configured by a dataclass
+    section_options = (
+        options if section == "model" and not state.get("cfg") else options.get(section)
+    )
+    # of a task or criterion that is not configured by a dataclass
+    if isinstance(section_options, argparse.Namespace):
         section_options = vars(section_options)
     if isinstance(section_options, str):
         return {**options, "_name": section_options}
@@ -167,40 +203,53 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if there is no best."""
+    """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if
+    there is no best."""
     path = Path(path)
     if not path.is_dir():
         return path
     file = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
     if file is None:
-        raise UserError(f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or the folder of a run")
+        raise UserError(
+            f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or "
+            "the folder of a run"
+        )
     return file
 
 
 def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
     """The checkpoints `checkpoint*.pt` in the --save-dir of a run, in the order of their updates.
 
-    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the last by name.
+    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the
+    last by name.
     """
-    checkpoints = [Checkpoint(path, training_state=False) for path in sorted(Path(folder).glob("checkpoint*.pt"))]
+    checkpoints = [
+        Checkpoint(path, training_state=False)
+        for path in sorted(Path(folder).glob("checkpoint*.pt"))
+    ]
     if not checkpoints:
-        raise UserError(f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train")
+        raise UserError(
+            f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train"
+        )
     by_updates = {checkpoint.updates: checkpoint for checkpoint in checkpoints}
     return [by_updates[updates] for updates in sorted(by_updates)]
 
 
 def allow_plain_values() -> None:
-    """Lets `torch.load(weights_only=True)` open what `fairseq-train` saves beside tensors, numbers and containers.
+    """Lets `torch.load(weights_only=True)` open what `fairseq-train` saves beside tensors, numbers
+    and containers.
 
-    These are an `argparse.Namespace`, in which the options of its older models are, the translation transformers among
-    them; and arrays and numbers of numpy, which meters have, as those of --eval-bleu. All are plain values; but torch
-    >= 2.6 refuses them, and with them every resume of such a training, unless told. Arrays of objects stay refused.
+    These are an `argparse.Namespace`, in which the options of its older models are, the translation
+    transformers among them; and arrays and numbers of numpy, which meters have, as those of
+    --eval-bleu. All are plain values; but torch >= 2.6 refuses them, and with them every resume of
+    such a training, unless told. Arrays of objects stay refused.
     """
     if not hasattr(torch.serialization, "add_safe_globals"):
         return
     allowed: list[Any] = [argparse.Namespace, np.ndarray, np.dtype, _codecs.encode]
     allowed += {type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"}
-    pickled = np.array(0.5).__reduce__()[0], np.float64(0.5).__reduce__()[0]  # numpy's functions that make them
+    # numpy's functions that make them
+    pickled = np.array(0.5).__reduce__()[0], np.float64(0.5).__reduce__()[0]
     allowed += [
         (function, f"{module}.multiarray.{name}")  # as numpy 1 and numpy 2 name them in a file
         for function, name in zip(pickled, ("_reconstruct", "scalar"), strict=True)
@@ -210,25 +259,37 @@ def allow_plain_values() -> None:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The contents of the file: tensors, numbers, strings and containers of them; with a model and options."""
+    """The contents of the file: tensors, numbers, strings and containers of them; with a model and
+    options."""
     if not path.is_file():
-        raise UserError(f"{path}: found no such file; expected a checkpoint, such as checkpoint_best.pt of a run")
+        raise UserError(
+            f"{path}: found no such file; expected a checkpoint, such as "
+            "checkpoint_best.pt of a run"
+        )
     allow_plain_values()
     try:
         is_zip = zipfile.is_zipfile(path)
         if is_zip:
-            # torch does not look at the checksums. This reads the file once, at 2 GB per second where it is cached.
+            # torch does not look at the checksums. This reads the file once, at 2 GB per second
+            # where it is cached.
             with zipfile.ZipFile(path) as archive:
                 if (record := archive.testzip()) is not None:
                     raise ValueError(f"the checksum of {record} is another one")
-        mapped = {"mmap": True} if is_zip and "mmap" in inspect.signature(torch.load).parameters else {}  # torch 2.1
+        # torch 2.1
+        mapped = (
+            {"mmap": True} if is_zip and "mmap" in inspect.signature(torch.load).parameters else {}
+        )
         state = torch.load(path, map_location="cpu", weights_only=True, **mapped)
-    except Exception as error:  # a damaged pickle makes torch fail in as many ways as it has instructions
+    # a damaged pickle makes torch fail in as many ways as it has instructions
+    except Exception as error:
         raise UserError(
-            f"{path}: refused, since it is damaged, or loading it would run code; expected a checkpoint of fairseq"
+            f"{path}: refused, since it is damaged, or loading it would run code; expected a "
+            "checkpoint of fairseq"
         ) from error
     parts = state if isinstance(state, dict) else {}
     if not isinstance(parts.get("model"), dict) or not (parts.get("cfg") or parts.get("args")):
         found = ", ".join(map(str, list(parts)[:5])) or f"a {type(state).__name__}"
-        raise UserError(f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`")
+        raise UserError(
+            f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`"
+        )
     return parts

@@ -15,13 +15,14 @@ class OutputEmbedding:
 
     name: str  # of the parameter in the file
     tied: bool | None  # whether it is the input embedding too; None where that is not known
-    saved: Tensor  # W (V, D) in the dtype of the file, all rows, those of special tokens included; finite
+    # W (V, D) in the dtype of the file, all rows, those of special tokens included; finite
+    saved: Tensor
     has_log_unigram: bool = False  # does the model add a log-unigram bias to the logits `H Wᵀ`?
 
     @property
     def weight(self) -> Tensor:
-        """W (V, D) in float32. A copy if it was saved in half precision, made anew each time: of many open models only
-        the one in use takes memory."""
+        """W (V, D) in float32. A copy if it was saved in half precision, made anew each time: of
+        many open models only the one in use takes memory."""
         return self.saved.float()
 
     @property
@@ -32,7 +33,10 @@ class OutputEmbedding:
 
 
 def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
-    """Raises UserError if one of the parameters, given by their names, has an infinity or NaN: a diverged run."""
+    """Raises UserError if one of the parameters, given by their names, has an infinity or NaN: a
+    diverged run."""
     bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
     if bad is not None:
-        raise UserError(f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint")
+        raise UserError(
+            f"{path}: found an infinity or NaN in {bad}: a diverged run; take an earlier checkpoint"
+        )

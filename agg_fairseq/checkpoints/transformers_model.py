@@ -1,4 +1,5 @@
-"""Models as `save_pretrained` of transformers leaves them, of which one matrix is read without loading the rest."""
+"""Models as `save_pretrained` of transformers leaves them, of which one matrix is read without
+loading the rest."""
 
 from functools import cached_property
 from pathlib import Path
@@ -16,26 +17,33 @@ TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
 
 
 def is_pretrained(path: Path) -> bool:
-    """Whether a path is a file of safetensors, an index of such files, or a folder of transformers."""
+    """Whether a path is a file of safetensors, an index of such files, or a folder of
+    transformers."""
     if path.is_dir():
         is_run = any(path.glob("checkpoint*.pt"))
-        return any(path.glob(f"*{TENSORS_ENDING}")) or ((path / "config.json").is_file() and not is_run)
+        return any(path.glob(f"*{TENSORS_ENDING}")) or (
+            (path / "config.json").is_file() and not is_run
+        )
     return path.name.endswith((TENSORS_ENDING, INDEX_ENDING))
 
 
 def weights_file(path: Path) -> Path:
-    """The weights of a folder: model.safetensors or, of a model in several files, their index; a file as it is."""
+    """The weights of a folder: model.safetensors or, of a model in several files, their index; a
+    file as it is."""
     for file in (path / WEIGHTS, path / INDEX) if path.is_dir() else (path,):
         if file.is_file():
             return file
-    raise UserError(f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name a file")
+    raise UserError(
+        f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name a file"
+    )
 
 
 class PretrainedModel:
     """A model in safetensors: a folder that `save_pretrained` wrote, the index in it, or a file.
 
     Args:
-        path: of the folder, the index or the file. `config.json` and `tokenizer.json` are looked for beside the file.
+        path: of the folder, the index or the file. `config.json` and `tokenizer.json` are looked
+            for beside the file.
         matrix: the parameter that is measured; None: the output embedding.
 
     Attributes:
@@ -48,7 +56,9 @@ class PretrainedModel:
         self.matrix = matrix
         self.tokenizer_file = self.path.parent / "tokenizer.json"
         if self.path.name.endswith(INDEX_ENDING):
-            expected = "an index of safetensors files, with its weight_map, as save_pretrained writes it"
+            expected = (
+                "an index of safetensors files, with its weight_map, as save_pretrained writes it"
+            )
             files = read_json_object(self.path, expected).get("weight_map")
             if not isinstance(files, dict):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
@@ -64,29 +74,38 @@ class PretrainedModel:
         return name in self._file_of
 
     def tensor(self, name: str) -> Tensor:
-        """A parameter in the dtype of its file, mapped from it: pages are read when they are used."""
+        """A parameter in the dtype of its file, mapped from it: pages are read when they are
+        used."""
         file = _open(self._file_of[name])
         if name not in file.keys():
-            raise UserError(f"{self._file_of[name]}: found no {name}; expected the files of {self.path}")
+            raise UserError(
+                f"{self._file_of[name]}: found no {name}; expected the files of {self.path}"
+            )
         tensor = file.get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise UserError(
-                f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not quantized"
+                f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not "
+                "quantized"
             )
         return tensor
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model of transformers on torch's meta device: its configuration, names and ties, but no numbers."""
+        """The model of transformers on torch's meta device: its configuration, names and ties, but
+        no numbers."""
         try:
             import transformers
 
-            config = transformers.AutoConfig.from_pretrained(self.path.parent, trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(
+                self.path.parent, trust_remote_code=False
+            )
             with torch.device("meta"):
                 return getattr(transformers, config.architectures[0])(config)
-        except Exception as error:  # of whatever kind: a missing or damaged configuration, an unknown architecture
+        # of whatever kind: a missing or damaged configuration, an unknown architecture
+        except Exception as error:
             raise UserError(
-                f"{self.path}: transformers knows no model of the config.json beside it ({first_line(error)}); choose "
+                f"{self.path}: transformers knows no model of the config.json beside it "
+                f"({first_line(error)}); choose "
                 "the matrix to measure by --matrix NAME"
             ) from error
 
@@ -97,44 +116,60 @@ class PretrainedModel:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The matrix given by `matrix`; else the output embedding, or the input embedding of a tied model.
+        """The matrix given by `matrix`; else the output embedding, or the input embedding of a tied
+        model.
 
-        As transformers does, an output embedding that is saved beside an input embedding is taken for tied if the
-        configuration says so and the two are equal. UserError if there is no such matrix, or it is not of finite
-        floating-point numbers.
+        As transformers does, an output embedding that is saved beside an input embedding is taken
+        for tied if the configuration says so and the two are equal. UserError if there is no such
+        matrix, or it is not of finite floating-point numbers.
         """
         if self.matrix is not None:
             name, tied = self.matrix, None
             if name not in self:
                 known = ", ".join([*self._file_of][:5])
-                raise UserError(f"--matrix: found no {name!r} in {self.path}; expected one such as {known}")
+                raise UserError(
+                    f"--matrix: found no {name!r} in {self.path}; expected one such as {known}"
+                )
         else:
-            head, inputs = self.skeleton.get_output_embeddings(), self.skeleton.get_input_embeddings()
+            head, inputs = (
+                self.skeleton.get_output_embeddings(),
+                self.skeleton.get_input_embeddings(),
+            )
             if head is None:
                 raise UserError(
-                    f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; choose --matrix"
+                    f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
+                    "choose --matrix"
                 )
             tied = head.weight is inputs.weight
             saved = self._saved_name(head)
             saved_input = self._saved_name(inputs) if tied else None
             name = saved or saved_input
             if name is None:
-                raise UserError(f"{self.path}: found no output embedding among {len(self._file_of):,} parameters")
+                raise UserError(
+                    f"{self.path}: found no output embedding among "
+                    f"{len(self._file_of):,} parameters"
+                )
             if tied and saved is not None and saved_input is not None:
                 tied = torch.equal(self.tensor(saved), self.tensor(saved_input))
         matrix = self.tensor(name)
         if matrix.dim() != 2:
-            raise UserError(f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix")
+            raise UserError(
+                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
+            )
         for rows in matrix.split(8192):
-            check_finite(self.path, {name: rows.float()})  # as it is used: a large float64 is infinite there
+            # as it is used: a large float64 is infinite there
+            check_finite(self.path, {name: rows.float()})
         return OutputEmbedding(name, tied, matrix)
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file; UserError if there is none, or it is not finite."""
+        """The input embedding (V, D), in the dtype of the file; UserError if there is none, or it
+        is not finite."""
         name = self._saved_name(self.skeleton.get_input_embeddings())
         if name is None:
-            raise UserError(f"{self.path}: found no input embedding among {len(self._file_of):,} parameters")
+            raise UserError(
+                f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
+            )
         matrix = self.tensor(name)
         check_finite(self.path, {name: matrix})
         return matrix
@@ -161,5 +196,8 @@ def _open(path: Path) -> Any:
 
     try:
         return safe_open(path, framework="pt")
-    except Exception as error:  # safetensors has an error of its own; RuntimeError: a file beyond all memory
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected whole safetensors") from error
+    # safetensors has an error of its own; RuntimeError: a file beyond all memory
+    except Exception as error:
+        raise UserError(
+            f"{path}: unreadable ({first_line(error)}); expected whole safetensors"
+        ) from error

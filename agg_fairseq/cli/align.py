@@ -1,8 +1,9 @@
 """Aligns the words of a parallel training split, as `align-sim` needs them.
 
-The positions are those of the model's sub-words. eflomal (`pip install '.[align]'`) aligns both directions; a
-link is one that both have. The file has a line for each sentence pair, `0-0 1-2 …`: the positions, from 0, of a source
-and a target token for each link. Sentences of more than 1023 tokens have none. eflomal cannot be seeded.
+The positions are those of the model's sub-words. eflomal (`pip install '.[align]'`) aligns both
+directions; a link is one that both have. The file has a line for each sentence pair, `0-0 1-2 …`:
+the positions, from 0, of a source and a target token for each link. Sentences of more than 1023
+tokens have none. eflomal cannot be seeded.
 
     agg-fairseq align data-bin/wmt14.en-de -o wmt14.en-de.align
 
@@ -13,4 +14,6 @@ from ..data.alignments import align_split
 from .options import calling
 
 DATA = "folder of fairseq-preprocess, with train.X-Y.X.bin"
-add_arguments, run = calling(align_split, lambda parser: parser.add_argument("data", metavar="DATA", help=DATA))
+add_arguments, run = calling(
+    align_split, lambda parser: parser.add_argument("data", metavar="DATA", help=DATA)
+)

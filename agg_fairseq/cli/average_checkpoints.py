@@ -1,12 +1,13 @@
 """Averages checkpoints of a run into one, as Vaswani et al. (2017) did before they translated.
 
-INPUT is the folder of a run, of which the last checkpoints are averaged, by epoch or those by update, which
---save-interval-updates writes; or the checkpoints themselves. The result is an ordinary checkpoint of fairseq.
+INPUT is the folder of a run, of which the last checkpoints are averaged, by epoch or those by
+update, which --save-interval-updates writes; or the checkpoints themselves. The result is an
+ordinary checkpoint of fairseq.
 
-Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything else is taken from
-the newest checkpoint, or from the first INPUT, except for what is only needed to resume that run. All values that are
-not floating-point numbers must be the same in all checkpoints. Memory: about twice the model, for any number of
-checkpoints, if torch can memory-map the files.
+Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything
+else is taken from the newest checkpoint, or from the first INPUT, except for what is only needed to
+resume that run. All values that are not floating-point numbers must be the same in all checkpoints.
+Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files.
 
     agg-fairseq average-checkpoints runs/agg --last 5 -o runs/agg/average.pt
     agg-fairseq average-checkpoints runs/agg --last 20 --by update -o runs/agg/average.pt
@@ -24,9 +25,22 @@ from .options import add_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints")
-    parser.add_argument("--last", type=int, default=5, metavar="N", help="average the last N checkpoints of the folder")
-    parser.add_argument("--by", choices=tuple(NAMES), default="epoch", help="which checkpoints of the folder are used")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints"
+    )
+    parser.add_argument(
+        "--last",
+        type=int,
+        default=5,
+        metavar="N",
+        help="average the last N checkpoints of the folder",
+    )
+    parser.add_argument(
+        "--by",
+        choices=tuple(NAMES),
+        default="epoch",
+        help="which checkpoints of the folder are used",
+    )
     add_options(parser, "output", required=True)
     add_options(parser, "json")
 
@@ -36,6 +50,8 @@ def run(arguments: argparse.Namespace) -> Result:
     if paths[0].is_dir() and len(paths) == 1:
         paths = last_checkpoints(paths[0], arguments.last, arguments.by)
     if len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
-        raise UserError("INPUT: expected the folder of a run, or two checkpoints or more, each once")
+        raise UserError(
+            "INPUT: expected the folder of a run, or two checkpoints or more, each once"
+        )
     checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
     return average_checkpoints(checkpoints, arguments.output)

@@ -1,10 +1,13 @@
-"""Evaluates language models or translation models of fairseq, or language models of transformers, side by side.
+"""Evaluates language models or translation models of fairseq, or language models of transformers,
+side by side.
 
-Tokens are frequent, medium or rare by their frequency in the training text. The table shows what models are compared
-by: PPL total (that of fairseq-eval-lm with the same options), PPL within each group, E/O of the rare group, IsoScore;
---full shows all of the columns below. The row `human` is of the text itself, the row `unigram` of a model that always
-predicts the training frequencies. --calibrate valid fits one constant per group to the logits on that split, and adds
-the perplexity and E/O with them. A translation model scores the target side.
+Tokens are frequent, medium or rare by their frequency in the training text. The table shows what
+models are compared
+by: PPL total (that of fairseq-eval-lm with the same options), PPL within each group, E/O of the
+rare group, IsoScore; --full shows all of the columns below. The row `human` is of the text itself,
+the row `unigram` of a model that always predicts the training frequencies. --calibrate valid fits
+one constant per group to the logits on that split, and adds the perplexity and E/O with them. A
+translation model scores the target side.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
@@ -30,20 +33,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "data", "json")
     add_parameters(parser, BinarizedText)
     add = parser.add_argument
-    add("--text", metavar="FILE", help="text in UTF-8 to score, instead of DATA, for models of transformers")
-    add_options(parser, "train_text", help="with --text, the text to count tokens in (default: that of --text)")
-    add("--calibrate", metavar="SPLIT", help="split, or with --text a file, to fit one offset per group on")
-    add("--moved-from", metavar="MODEL", help="also measure how far the embeddings are from those of this model")
+    add(
+        "--text",
+        metavar="FILE",
+        help="text in UTF-8 to score, instead of DATA, for models of transformers",
+    )
+    add_options(
+        parser,
+        "train_text",
+        help="with --text, the text to count tokens in (default: that of --text)",
+    )
+    add(
+        "--calibrate",
+        metavar="SPLIT",
+        help="split, or with --text a file, to fit one offset per group on",
+    )
+    add(
+        "--moved-from",
+        metavar="MODEL",
+        help="also measure how far the embeddings are from those of this model",
+    )
     add_parameters(parser, perplexity)
     shown = {**COMPARED, **CALIBRATED, **MOVED}
-    shown |= {metric: (*keys, *OCCURRENCE_GROUPS) for metric, keys in shown.items() if "rare" in keys}
+    shown |= {
+        metric: (*keys, *OCCURRENCE_GROUPS) for metric, keys in shown.items() if "rare" in keys
+    }
     shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
-    add("--full", dest="columns", action="store_const", const=None, default=shown, help="print all columns")
+    add(
+        "--full",
+        dest="columns",
+        action="store_const",
+        const=None,
+        default=shown,
+        help="print all columns",
+    )
 
 
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.occurrences_in is not None and arguments.groups != "types":
-        raise UserError("--groups: found it with --occurrences-in, which forms groups of its own; leave one out")
+        raise UserError(
+            "--groups: found it with --occurrences-in, which forms groups of its own; leave one out"
+        )
     text = _text(arguments)
     field = "split" if isinstance(text, BinarizedText) else "text"
     if arguments.calibrate is not None:
@@ -58,11 +88,19 @@ def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     """The text to score; options that are not for it are refused."""
     if arguments.text is not None:
         if arguments.data or arguments.context_window or arguments.max_tokens is not None:
-            raise UserError("--text: found it with --data, or with an option of how DATA is read; leave one out")
+            raise UserError(
+                "--text: found it with --data, or with an option of how DATA is read; leave one out"
+            )
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
     if arguments.data is None:
-        raise UserError("--data: found none; expected the folder that the models were trained on, or --text FILE")
+        raise UserError(
+            "--data: found none; expected the folder that the models were trained on, "
+            "or --text FILE"
+        )
     if arguments.train_text is not None:
-        raise UserError("--train-text: found it without --text; tokens are counted in the training split of --data")
+        raise UserError(
+            "--train-text: found it without --text; tokens are counted in the training "
+            "split of --data"
+        )
     block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
     return BinarizedText(arguments.data, arguments.split, *block)

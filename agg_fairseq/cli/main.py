@@ -20,20 +20,25 @@ from ..files import check_writable, write_json
 from ..result import Result
 
 COMMANDS = {
-    "groups": "how much of a text is rare: sizes and shares of its frequency groups, before training",
-    "eval-lm": "perplexity, distinct predictions and isotropy of language models, by frequency group",
+    "groups": "how much of a text is rare: sizes and shares of its frequency groups, before "
+    "training",
+    "eval-lm": "perplexity, distinct predictions and isotropy of language models, by frequency "
+    "group",
     "generate-lm": "continuations of a split's prefixes by a language model, greedy or sampled",
     "text-metrics": "how close generated texts are to the references, how similar and how varied",
     "bleu": "tokenized BLEU and sacreBLEU of what fairseq-generate printed",
-    "isotropy": "isotropy, mean cosines and singular values of output embeddings, by frequency group",
+    "isotropy": "isotropy, mean cosines and singular values of output embeddings, by frequency "
+    "group",
     "align": "word alignments of a parallel training split, by eflomal",
     "align-sim": "similarity of the embeddings of aligned words in translation models, by group",
     "word-similarity": "agreement of output embeddings with human scores of pairs of words",
     "neighbors": "the tokens whose output embeddings are nearest to those of given words",
     "calibrate": "rare tokens expected as often as they appear: one offset per group, as a bias",
     "average-checkpoints": "the mean of the last checkpoints of a run, as a checkpoint",
-    "report": "one HTML page that compares runs: settings, curves, all measures and pictures, texts",
-    "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the updates, …",
+    "report": "one HTML page that compares runs: settings, curves, all measures and pictures, "
+    "texts",
+    "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the "
+    "updates, …",
     "doctor": "versions found, and what cannot work with them, each with its remedy",
     "user-dir": "print the folder to pass to fairseq's --user-dir",
 }
@@ -56,22 +61,28 @@ BEGINNINGS = {
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Descriptions keep their lines, and options tell their defaults, unless they are None or flags."""
+    """Descriptions keep their lines, and options tell their defaults, unless they are None or
+    flags."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, []) or action.nargs == 0 else super()._get_help_string(action)
+        return (
+            action.help
+            if action.default in (None, []) or action.nargs == 0
+            else super()._get_help_string(action)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a sub-command, prints its `Result`, and returns the exit status.
 
-    It is 0; 2 without a command and for errors that the user can correct; 1 if `doctor` finds that no training can
-    start.
+    It is 0; 2 without a command and for errors that the user can correct; 1 if `doctor` finds that
+    no training can start.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # and no buffer of a caller
-            stream.reconfigure(errors="backslashreplace")  # tokens are of any script, terminals are not
+            # tokens are of any script, terminals are not
+            stream.reconfigure(errors="backslashreplace")
     parser = build_parser(arguments)
     chosen = parser.parse_args(arguments)
     if chosen.command is None:
@@ -80,13 +91,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fairseq's use of torch: nothing that a user could change
+            # of fairseq's use of torch: nothing that a user could change
+            warnings.simplefilter("ignore")
             check_outputs(chosen)
             result = chosen.run(chosen)
         if isinstance(result, Result):
             if chosen.json is not None:
                 write_json(chosen.json, result.json())
-            table = result.table(getattr(chosen, "columns", None), transposed=getattr(chosen, "transposed", False))
+            table = result.table(
+                getattr(chosen, "columns", None), transposed=getattr(chosen, "transposed", False)
+            )
             print(f"{table}\n\n{result.signature}")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -105,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a name that is too long for a file, a disk that fails
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    except (AssertionError, RuntimeError, ValueError) as error:  # fairseq, torch or transformers refuse something
+    # fairseq, torch or transformers refuse something
+    except (AssertionError, RuntimeError, ValueError) as error:
         message = str(error) or repr(error)
     finally:
         logging.disable(logging.NOTSET)
@@ -121,7 +136,8 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog="agg-fairseq",
-        description="Measures and plots token embeddings. The training objectives are fairseq criterions, "
+        description="Measures and plots token embeddings. The training objectives are fairseq "
+        "criterions, "
         'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
     )
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
@@ -133,7 +149,9 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
         module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
         command.description = module.__doc__
         if names := getattr(module, "EXPLAINED", ()):
-            command.epilog = "columns:\n" + "\n".join(f"  {METRICS[name].explanation}" for name in names)
+            command.epilog = "columns:\n" + "\n".join(
+                f"  {METRICS[name].explanation}" for name in names
+            )
         if hasattr(module, "add_arguments"):
             module.add_arguments(command)
         command.set_defaults(run=module.run)
@@ -141,7 +159,8 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Checks, before any work, that --output and --json are two files, and replace only files that a command wrote."""
+    """Checks, before any work, that --output and --json are two files, and replace only files that
+    a command wrote."""
     paths = {"output": getattr(arguments, "output", None), "json": getattr(arguments, "json", None)}
     paths = {option: Path(path) for option, path in paths.items() if path is not None}
     if len({path.resolve() for path in paths.values()}) < len(paths):
@@ -153,4 +172,6 @@ def check_outputs(arguments: argparse.Namespace) -> None:
                 beginning = file.read(512)
             pattern = NUMBERS if option == "json" else BEGINNINGS[arguments.command]
             if beginning and not re.match(pattern, beginning, re.DOTALL):
-                raise UserError(f"--{option}: found {path}, a file that no command here wrote; name another")
+                raise UserError(
+                    f"--{option}: found {path}, a file that no command here wrote; name another"
+                )

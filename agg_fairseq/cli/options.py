@@ -14,30 +14,41 @@ from ..f2.decoupled_decoding import DECODINGS
 from ..names import unique_names
 from ..result import Result
 
-_GROUPS = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace("%", "%%")
+_GROUPS = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace(
+    "%", "%%"
+)
 OPTIONS: dict[str, dict[str, Any]] = {
-    "data": {"metavar": "DATA", "help": "folder of fairseq-preprocess; frequencies are those of its training split"},
-    "train_text": {"metavar": "FILE", "help": "for models of transformers, text in UTF-8 that is counted instead"},
+    "data": {"metavar": "DATA", "help": "folder of fairseq-preprocess; frequencies are those of "
+        "its training split"},
+    "train_text": {"metavar": "FILE", "help": "for models of transformers, text in UTF-8 that is "
+        "counted instead"},
     "split": {"metavar": "SPLIT", "help": "split of DATA to read"},
-    "groups": {"choices": tuple(GROUP_MEANINGS), "help": f"which tokens are frequent, medium and rare: {_GROUPS}"},
+    "groups": {"choices": tuple(GROUP_MEANINGS), "help": f"which tokens are frequent, medium and "
+        f"rare: {_GROUPS}"},
     "occurrences_in": {
         "metavar": "DATA|FILE",
-        "help": "group tokens by how often they occur in the training split of another folder with the same "
-        "dictionary, or for models of transformers in a file: 100 times or more, 1 to 99 times, or never",
+        "help": "group tokens by how often they occur in the training split of another folder with "
+            "the same "
+        "dictionary, or for models of transformers in a file: 100 times or more, 1 to 99 times, or "
+        "never",
     },
     "context_window": {
-        "type": int, "metavar": "N", "help": "tokens of context before each block of DATA, which are not scored",
+        "type": int, "metavar": "N", "help": "tokens of context before each block of DATA, which "
+            "are not scored",
     },
     "tokens_per_sample": {
         "type": int, "metavar": "N",
-        "help": "tokens per block, its context included (default: as in training; for a text, the models' positions)",
+        "help": "tokens per block, its context included (default: as in training; for a text, the "
+            "models' positions)",
     },
     "max_tokens": {
-        "type": int, "metavar": "N", "help": "tokens per batch (default: 2048, or a block where that is longer)",
+        "type": int, "metavar": "N", "help": "tokens per batch (default: 2048, or a block where "
+            "that is longer)",
     },
     "bpe": {
         "choices": tuple(FILES), "default": "words",
-        "help": "how words are split into tokens of the dictionary; with words, each word is one token",
+        "help": "how words are split into tokens of the dictionary; with words, each word is one "
+            "token",
     },
     "gpt2_encoder_json": {"metavar": "FILE", "help": "encoder.json of gpt2"},
     "gpt2_vocab_bpe": {"metavar": "FILE", "help": "vocab.bpe of gpt2"},
@@ -46,44 +57,59 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "words": {"nargs": "+", "metavar": "WORD", "help": "words whose neighbors are shown"},
     "datasets": {
         "nargs": "+", "metavar": "DATASET",
-        "help": "files with a line word<TAB>word<TAB>score for each pair, or names, MEN, WS353, RG65, RW, of "
+        "help": "files with a line word<TAB>word<TAB>score for each pair, or names, MEN, WS353, "
+            "RG65, RW, of "
         "$AGG_DATA/word-similarity/NAME.txt",
     },
-    "alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, as align writes"},
+    "alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, "
+        "as align writes"},
     "reference": {"metavar": "FILE", "help": "untokenized target side of the split, for sacreBLEU"},
     "tokenize": {
         "choices": ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200"),
-        "help": "tokenizer of sacreBLEU; zh for Chinese, char or ja-mecab for Japanese, whose words 13a does not split",
+        "help": "tokenizer of sacreBLEU; zh for Chinese, char or ja-mecab for Japanese, whose "
+            "words 13a does not split",
     },
-    "moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are detokenized"},
-    "max_texts": {"type": int, "metavar": "N", "help": "continue only the first N prefixes (default: all)"},
+    "moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are "
+        "detokenized"},
+    "max_texts": {"type": int, "metavar": "N", "help": "continue only the first N prefixes "
+        "(default: all)"},
     "prefix_length": {"type": int, "metavar": "N", "help": "tokens that the model is given"},
     "length": {"type": int, "metavar": "N", "help": "tokens of a continuation and of a reference"},
-    "topk": {"type": int, "metavar": "K", "help": "nearest neighbors of a word, or most probable tokens to draw from"},
+    "topk": {"type": int, "metavar": "K", "help": "nearest neighbors of a word, or most probable "
+        "tokens to draw from"},
     "seed": {"type": int, "metavar": "N", "help": "of the random numbers, 0 to 2⁶³ − 1"},
     "f2_decoding": {
         "choices": DECODINGS,
-        "help": "how a factorized output layer goes from class to token (default: as the checkpoint says)",
+        "help": "how a factorized output layer goes from class to token (default: as the "
+            "checkpoint says)",
     },
     "batch_size": {
         "type": int, "metavar": "N",
-        "help": "texts at a time; changes no text, except those of sample-class, which the model itself draws",
+        "help": "texts at a time; changes no text, except those of sample-class, which the model "
+            "itself draws",
     },
     "share": {
         "type": float, "metavar": "S",
-        "help": "share of the offsets that is added, above 0 to 1, where another text is not to lose",
+        "help": "share of the offsets that is added, above 0 to 1, where another text is not to "
+            "lose",
     },
-    "tokenizer": {"metavar": "FILE", "help": "tokenizer.json of Hugging Face for a text, or the folder that it is in"},
-    "tokens_per_update": {"type": int, "metavar": "N", "help": "target tokens of an update, on all workers"},
+    "tokenizer": {"metavar": "FILE", "help": "tokenizer.json of Hugging Face for a text, or the "
+        "folder that it is in"},
+    "tokens_per_update": {"type": int, "metavar": "N", "help": "target tokens of an update, on all "
+        "workers"},
     "beta2": {"type": float, "metavar": "B", "help": "β₂ of Adam, for a prediction in words"},
     "epochs": {"type": float, "metavar": "E", "help": "of the training, for the same"},
-    "rare_fraction": {"type": float, "metavar": "X", "help": "--agg-rare-fraction, for the last line"},
+    "rare_fraction": {"type": float, "metavar": "X", "help": "--agg-rare-fraction, for the last "
+        "line"},
     "as_published": {
         "action": "store_true",
-        "help": "follow the released code of Yu et al. (2022): split words without the space before them (--bpe gpt2), "
-        "replace tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is defined",
+        "help": "follow the released code of Yu et al. (2022): split words without the space "
+            "before them (--bpe gpt2), "
+        "replace tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is "
+        "defined",
     },
-    "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is one)"},
+    "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is "
+        "one)"},
     "output": {"metavar": "FILE", "help": "file to write"},
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }  # fmt: skip
@@ -92,7 +118,9 @@ TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model"
 
 
 def calling(
-    function: Callable[..., Result], add_input: Callable[[argparse.ArgumentParser], Any], **defaults: Any
+    function: Callable[..., Result],
+    add_input: Callable[[argparse.ArgumentParser], Any],
+    **defaults: Any,
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Result]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
@@ -114,21 +142,29 @@ def add_options(parser: argparse.ArgumentParser, *names: str, **changes: Any) ->
     """Adds some of `OPTIONS`, where `changes` differ from them."""
     for name in names:
         flags = [f"--{name.replace('_', '-')}"]
-        parser.add_argument(*(["-o"] if name == "output" else []), *flags, **{**OPTIONS[name], **changes})
+        parser.add_argument(
+            *(["-o"] if name == "output" else []), *flags, **{**OPTIONS[name], **changes}
+        )
 
 
 def add_parameters(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
-    """Adds those of `OPTIONS` that a function has as parameters after its first, with its defaults."""
+    """Adds those of `OPTIONS` that a function has as parameters after its first, with its
+    defaults."""
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         if isinstance(parameter.default, TokenizerOptions):
             add_options(parser, *TOKENIZER)
         elif name in OPTIONS:
             is_required = parameter.default is parameter.empty
-            add_options(parser, name, **({"required": True} if is_required else {"default": parameter.default}))
+            add_options(
+                parser,
+                name,
+                **({"required": True} if is_required else {"default": parameter.default}),
+            )
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
-    """Calls a function with what is opened for it, and with all arguments that have the names of its parameters."""
+    """Calls a function with what is opened for it, and with all arguments that have the names of
+    its parameters."""
     given = dict(vars(arguments))
     if "bpe" in given:
         given["tokenizer"] = TokenizerOptions(*(given[name] for name in TOKENIZER))
@@ -137,11 +173,20 @@ def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
     return function(*inputs, **{name: given[name] for name in parameters if name in given})
 
 
-def add_inputs(parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder") -> None:
-    """What is compared side by side, and `--name`; by default it is a part of the path (`names.unique_names`)."""
-    default = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}[part]
+def add_inputs(
+    parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder"
+) -> None:
+    """What is compared side by side, and `--name`; by default it is a part of the path
+    (`names.unique_names`)."""
+    default = {
+        "folder": "that of its folder",
+        "name": "its own",
+        "stem": "its own, without ending",
+    }[part]
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
-    parser.add_argument("--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})")
+    parser.add_argument(
+        "--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})"
+    )
     parser.set_defaults(part=part, opened=files_by_name)
 
 
@@ -162,5 +207,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """One model of fairseq."""
-    parser.add_argument("model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run")
+    parser.add_argument(
+        "model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run"
+    )
     parser.set_defaults(opened=lambda given: Checkpoint(given.model, training_state=False))

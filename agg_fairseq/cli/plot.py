@@ -1,13 +1,13 @@
 """Draws the papers' pictures; the ending of -o chooses PNG, SVG or PDF.
 
-agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin -o svd.png
-agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt -o values.svg
-agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
-agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
-agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
-agg-fairseq plot class-sweep text-metrics.json -o classes.svg
+agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin
+-o svd.png agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
+-o values.svg agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
+agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png agg-fairseq plot alpha-sweep
+eval-lm.json -o sweep.pdf agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
-Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection --help.
+Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection
+--help.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .options import add_inputs, add_models, add_options, add_parameters, call, 
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
-    "RUN": "folders of runs that saved several checkpoints: --save-interval-updates N --keep-interval-updates -1",
+    "RUN": "folders of runs that saved several checkpoints: --save-interval-updates N "
+    "--keep-interval-updates -1",
     "LOG": "logs of runs, which fairseq-train --log-format json --log-file LOG writes",
     "DATA": "folders written by fairseq-preprocess, with the training split",
     "EVAL.json": "files that agg-fairseq eval-lm --json wrote",
@@ -46,7 +47,8 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
     "token-shares": (plots.token_shares, "METRICS.json"),
     "class-sweep": (plots.class_sweep, "METRICS.json"),
 }
-"""The function that draws each picture, and what it is drawn from. Its other parameters are the options."""
+"""The function that draws each picture, and what it is drawn from. Its other parameters are the
+options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,24 +56,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (function, metavar) in PICTURES.items():
         about = inspect.getdoc(function).partition("\n\nArgs:")[0]
         summary = about.partition("\n")[0]
-        picture = pictures.add_parser(name, help=summary, description=about, formatter_class=parser.formatter_class)
+        picture = pictures.add_parser(
+            name, help=summary, description=about, formatter_class=parser.formatter_class
+        )
         if metavar == "MODEL":
             add_models(picture)
         elif metavar.endswith(".json"):  # which has names
             picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
-            picture.set_defaults(opened=lambda arguments: {path: Result.read(path) for path in arguments.inputs})
+            picture.set_defaults(
+                opened=lambda arguments: {path: Result.read(path) for path in arguments.inputs}
+            )
         else:
             add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
         if metavar == "RUN":
             picture.set_defaults(opened=checkpoints_by_run)
         add_parameters(picture, function)
-        add_options(picture, "output", required=True, help=f"picture to write: {', '.join(ENDINGS)}")
+        add_options(
+            picture, "output", required=True, help=f"picture to write: {', '.join(ENDINGS)}"
+        )
 
 
 def run(arguments: argparse.Namespace) -> None:
     output = Path(arguments.output)
     if output.suffix.lower() not in ENDINGS:
-        raise UserError(f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}")
+        raise UserError(
+            f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}"
+        )
     figure = call(PICTURES[arguments.picture][0], arguments)
     atomic_write(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
     print(output)

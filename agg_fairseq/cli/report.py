@@ -1,10 +1,12 @@
-"""Compares runs on one HTML page: settings that differ, learning curves, all measures, pictures, and texts.
+"""Compares runs on one HTML page: settings that differ, learning curves, all measures, pictures,
+and texts.
 
-The best checkpoint of each run is measured, or the last one where it has no best; and its `train.log` is read, that
-`fairseq-train --log-format json --log-file RUN/train.log` writes. What other commands wrote to --json, such as bleu,
-align-sim or word-similarity, is compared too, if its rows have the names of runs (--name). Runs that differ by their
-seed alone are one model, with mean and standard deviation. Where something cannot be shown, the page has the reason in
-its place; if that is an error, the exit status is 2.
+The best checkpoint of each run is measured, or the last one where it has no best; and its
+`train.log` is read, that `fairseq-train --log-format json --log-file RUN/train.log` writes. What
+other commands wrote to --json, such as bleu, align-sim or word-similarity, is compared too, if its
+rows have the names of runs (--name). Runs that differ by their seed alone are one model, with mean
+and standard deviation. Where something cannot be shown, the page has the reason in its place; if
+that is an error, the exit status is 2.
 
 The page contains all pictures, needs no network, and can be printed.
 
@@ -23,8 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "RUN", "folders of runs, compared side by side", "name")
     add_parameters(parser, write_report)
     add = parser.add_argument
-    add("--baseline", metavar="NAME", help="name of the run that the others are compared with (default: the first)")
-    add("--results", nargs="+", default=[], metavar="FILE", help="what other commands wrote to --json")
+    add(
+        "--baseline",
+        metavar="NAME",
+        help="name of the run that the others are compared with (default: the first)",
+    )
+    add(
+        "--results",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="what other commands wrote to --json",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,5 @@
-"""Compares generated texts with the human texts that follow the same prefixes, which are the row `human`.
+"""Compares generated texts with the human texts that follow the same prefixes, which are the row
+`human`.
 
 With --data, the table also has the shares of frequent, medium, rare and very rare tokens.
 
@@ -10,6 +11,14 @@ Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tabl
 from ..evaluation import text_metrics
 from .options import add_inputs, calling
 
-EXPLAINED = ("kld", "ms_jaccard", "self_bleu", "distinct", "repetition", "unique_tokens", "token_share")
+EXPLAINED = (
+    "kld",
+    "ms_jaccard",
+    "self_bleu",
+    "distinct",
+    "repetition",
+    "unique_tokens",
+    "token_share",
+)
 TEXTS = "texts, as agg-fairseq generate-lm writes them"
 add_arguments, run = calling(text_metrics, lambda parser: add_inputs(parser, "FILE", TEXTS, "stem"))

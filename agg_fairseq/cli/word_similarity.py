@@ -1,9 +1,9 @@
 """Compares the similarity of words in the output embeddings of models with human scores.
 
-The table has Spearman's rank correlation × 100 between human scores and the cosine of the two words' vectors, for each
-data set, and below the number of pairs whose words were found. The vector of a word is the mean of the embeddings of
-its tokens. A word is looked up as it is written, then in lower case. A model of transformers splits words by its own
-tokenizer.json.
+The table has Spearman's rank correlation × 100 between human scores and the cosine of the two
+words' vectors, for each data set, and below the number of pairs whose words were found. The vector
+of a word is the mean of the embeddings of its tokens. A word is looked up as it is written, then in
+lower case. A model of transformers splits words by its own tokenizer.json.
 
     agg-fairseq word-similarity runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt \\
         --data data-bin/wikitext-2 --datasets MEN WS353 RG65 RW

@@ -24,20 +24,27 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
 
     agg_alpha: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
-        f"a token is rare if it appears fewer than this many times per update, in (0, 1); {DEFAULT_ALPHA} by default. "
-        "Rescale it with the tokens per update and the corpus, or use --agg-rare-fraction, which needs no rescaling",
+        f"a token is rare if it appears fewer than this many times per update, in (0, 1); "
+        f"{DEFAULT_ALPHA} by default. "
+        "Rescale it with the tokens per update and the corpus, or use --agg-rare-fraction, which "
+        "needs no rescaling",
     )
     agg_rare_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
-        None, "instead of --agg-alpha: the fraction of the vocabulary that is rare at every update, in (0, 1)"
+        None,
+        "instead of --agg-alpha: the fraction of the vocabulary that is rare at every "
+        "update, in (0, 1)",
     )
     agg_window: int = option(
         0,
-        "updates K over which appearances are counted; 0: the updates of one epoch, as in the paper. A window that is "
-        "long costs perplexity: start with K = 2N, in which a rare token appears about twice (`agg-fairseq groups`)",
+        "updates K over which appearances are counted; 0: the updates of one epoch, as in the "
+        "paper. A window that is "
+        "long costs perplexity: start with K = 2N, in which a rare token appears about twice "
+        "(`agg-fairseq groups`)",
     )
     agg_count_current_batch: bool = option(
         False,
-        "also count the current batch and the earlier batches of the update, as the authors' code does; needs a "
+        "also count the current batch and the earlier batches of the update, as the authors' code "
+        "does; needs a "
         "reduction over the workers per batch",
     )
     agg_gates: ChoiceEnum(AGG_GATES) = option(  # type: ignore[valid-type]
@@ -55,10 +62,14 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
 
 @register_criterion("agg", dataclass=AggCriterionConfig)
 class AggCriterion(LikelihoodCriterion):
-    """See `AggObjective`, which is told what fairseq knows: the length of an epoch, and its number."""
+    """See `AggObjective`, which is told what fairseq knows: the length of an epoch, and its
+    number."""
 
     counts_tokens: ClassVar[bool] = True
-    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"rare_tokens": 1, "rare_share": 4}
+    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {
+        "rare_tokens": 1,
+        "rare_share": 4,
+    }
     objective: AggObjective
 
     def make_objective(self, **options: Any) -> AggObjective:
@@ -83,18 +94,23 @@ class AggCriterion(LikelihoodCriterion):
         if self.open_update is None:
             logger.info(f"agg: the window of token counts starts empty at update {update_num}")
             cfg, window = self.cfg, self._window()
-            training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)  # updates; 0 is no limit
+            # updates; 0 is no limit
+            training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)
             if not cfg.agg_window and training < 10 * window:
                 logger.warning(
-                    f"agg: the window is one epoch of {window:,} updates, more than a tenth of the training of "
-                    f"{training:,}; in our comparison (docs/method.md) a window in which a rare token appears once or "
-                    "twice led to a lower total perplexity; agg-fairseq groups tells how many updates that takes"
+                    f"agg: the window is one epoch of {window:,} updates, more than a tenth of the "
+                    "training of "
+                    f"{training:,}; in our comparison (docs/method.md) a window in which a rare "
+                    "token appears once or "
+                    "twice led to a lower total perplexity; agg-fairseq groups tells how many "
+                    "updates that takes"
                 )
         super().start_update(update_num)
 
     def update_options(self) -> dict[str, Any]:
         """The window of this epoch; and whether the group of rare tokens is fixed in it."""
-        last_epoch = self.cfg.agg_static_after_epoch  # in which the group changes; 0: it always does
+        # in which the group changes; 0: it always does
+        last_epoch = self.cfg.agg_static_after_epoch
         return {"window": self._window(), "fix_group": 0 < last_epoch < self.train_iterator.epoch}
 
     def _window(self) -> int:
@@ -102,7 +118,10 @@ class AggCriterion(LikelihoodCriterion):
         if self.cfg.agg_window:
             return self.cfg.agg_window
         frequencies = self.cfg.update_freq
-        updates = len(self.train_iterator) / frequencies[min(max(1, self.train_iterator.epoch), len(frequencies)) - 1]
+        updates = (
+            len(self.train_iterator)
+            / frequencies[min(max(1, self.train_iterator.epoch), len(frequencies)) - 1]
+        )
         return max(1, math.floor(updates) if self.cfg.skip_remainder_batch else math.ceil(updates))
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:

@@ -18,17 +18,21 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
 
     agps_mu1: float = option(
         DEFAULT_MU1,
-        "number of training occurrences from which f1 is 1; should exceed that of every rare token (the paper's value "
+        "number of training occurrences from which f1 is 1; should exceed that of every rare token "
+        "(the paper's value "
         "for WMT14: 1500)",
     )
     agps_mu2: float = option(
         DEFAULT_MU2, "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"
     )
     agps_rare_rank: int = option(
-        25000, "frequency rank from which a token is rare; the most frequent one has rank 0 (WMT14: 27000)"
+        25000,
+        "frequency rank from which a token is rare; the most frequent one has rank 0 "
+        "(WMT14: 27000)",
     )
     agps_variant: ChoiceEnum(AGPS_VARIANTS) = option(  # type: ignore[valid-type]
-        "eq15", "gates of Eq. 15, or of the appendix's Algorithm 1, whose gate at rare targets is f1 + f2"
+        "eq15",
+        "gates of Eq. 15, or of the appendix's Algorithm 1, whose gate at rare targets is f1 + f2",
     )
 
 

@@ -1,6 +1,8 @@
-"""The base of every criterion here: likelihood through the gated operation, the terms, and what all of them log.
+"""The base of every criterion here: likelihood through the gated operation, the terms, and what all
+of them log.
 
-A criterion has an `Objective`, which is plain PyTorch, and tells it what fairseq knows. What each adds to likelihood:
+A criterion has an `Objective`, which is plain PyTorch, and tells it what fairseq knows. What each
+adds to likelihood:
 
     criterion              gates     position_weight   counts        beyond the loss
     mle
@@ -13,9 +15,10 @@ A criterion has an `Objective`, which is plain PyTorch, and tells it what fairse
     unlikelihood_sequence                                            some updates on the model's own continuations
     f2_softmax                                                       likelihood of another output layer
 
-The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha` and `--adv-epsilon`,
-which every criterion takes. The term of W, `--cosreg-gamma`, has no positions, and is not gated. In validation there
-are neither gates nor position weights: both are ways to train, not what is measured.
+The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha`
+and `--adv-epsilon`, which every criterion takes. The term of W, `--cosreg-gamma`, has no positions,
+and is not gated. In validation there are neither gates nor position weights: both are ways to
+train, not what is measured.
 """
 
 import math
@@ -45,19 +48,27 @@ REFUSED_BACKENDS = {
     "fully_sharded": "leaves each worker a part of the output embedding",
     "slowmo": "lets the weights of the workers drift apart",
 }
-"""Values of --ddp-backend under which a worker does not hold the whole W, the same as every other worker."""
+"""Values of --ddp-backend under which a worker does not hold the whole W, the same as every other
+worker."""
 
 
 @dataclass
 class CriterionConfig(FairseqDataclass):
-    """Options of every criterion of this package. A weight of 0 leaves its term out, also of the log."""
+    """Options of every criterion of this package. A weight of 0 leaves its term out, also of the
+    log."""
 
-    cosreg_gamma: float = option(0.0, "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0)")
-    label_smoothing: float = option(0.0, "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy")
+    cosreg_gamma: float = option(
+        0.0, "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0)"
+    )
+    label_smoothing: float = option(
+        0.0, "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy"
+    )
     embedding_stats_interval: int = option(
         0,
-        "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), mean_cosine S(W), "
-        "both of W minus its mean row (…_centered), mean_share and isoscore; 0: only at validation, where they are "
+        "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), "
+        "mean_cosine S(W), "
+        "both of W minus its mean row (…_centered), mean_share and isoscore; 0: only at "
+        "validation, where they are "
         "always logged",
     )
     sentence_avg: bool = II("optimization.sentence_avg")
@@ -71,28 +82,38 @@ class LikelihoodCriterionConfig(CriterionConfig):
     """Options of every criterion that works on one softmax over all tokens."""
 
     ul_alpha: float = option(
-        0.0, "weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. 2020: 1.0)"
+        0.0,
+        "weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. "
+        "2020: 1.0)",
     )
     adv_epsilon: float = option(
         0.0,
-        "adversarial training: lower the logit of the target by this share of the product of the norms of its "
+        "adversarial training: lower the logit of the target by this share of the product of the "
+        "norms of its "
         "embedding and of the features (Wang et al. 2019: 0.005, in their fine-tuning 0.028)",
     )
 
 
 class LikelihoodCriterion(FairseqCriterion):
-    """Tells an `Objective` what fairseq knows: micro-batches, updates, and checkpoints; and logs what it returns."""
+    """Tells an `Objective` what fairseq knows: micro-batches, updates, and checkpoints; and logs
+    what it returns."""
 
-    logged: ClassVar[dict[str, int]] = {**dict.fromkeys((*Geometry._fields, "cosreg"), 4), "ul_loss": 3, "adv_loss": 3}
+    logged: ClassVar[dict[str, int]] = {
+        **dict.fromkeys((*Geometry._fields, "cosreg"), 4),
+        "ul_loss": 3,
+        "adv_loss": 3,
+    }
     """What is logged beside loss, nll_loss and ppl, with its decimals."""
     counts_tokens: ClassVar[bool] = False
-    """Does the criterion keep a number for each token? Then all target languages must have the same dictionary."""
+    """Does the criterion keep a number for each token? Then all target languages must have the same
+    dictionary."""
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
         if (reason := REFUSED_BACKENDS.get(str(cfg.ddp_backend))) is not None:
             raise ValueError(
-                f"found --ddp-backend {cfg.ddp_backend}, which {reason}; expected pytorch_ddp or legacy_ddp"
+                f"found --ddp-backend {cfg.ddp_backend}, which {reason}; expected pytorch_ddp or "
+                "legacy_ddp"
             )
         if self.counts_tokens:
             check_one_dictionary(task)
@@ -106,17 +127,20 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         self.open_update: int | None = None  # the number of the update whose tokens are counted
         self.train_iterator: Any = None
-        self.is_dummy = False  # is the micro-batch one that a worker repeats because it has run out of data?
+        # is the micro-batch one that a worker repeats because it has run out of data?
+        self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
 
     def make_objective(self, **options: Any) -> Objective:
-        """The objective; a criterion overrides this where it has one of its own. `options` are those of `Objective`."""
+        """The objective; a criterion overrides this where it has one of its own. `options` are
+        those of `Objective`."""
         return Objective(**options)
 
     @classmethod
     def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "LikelihoodCriterion":
-        """Called by fairseq: the criterion, or one line and exit status 2 for an option out of its range."""
+        """Called by fairseq: the criterion, or one line and exit status 2 for an option out of its
+        range."""
         try:
             return cls(cfg, task)
         except (ValueError, UserError) as error:
@@ -124,8 +148,11 @@ class LikelihoodCriterion(FairseqCriterion):
 
     # The loss of a micro-batch.
 
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a micro-batch in nats, its denominator (tokens; sentences with --sentence-avg), and the log.
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The loss of a micro-batch in nats, its denominator (tokens; sentences with
+        --sentence-avg), and the log.
 
         Without `reduce`, the loss is per position and carries no gradient.
         """
@@ -133,7 +160,9 @@ class LikelihoodCriterion(FairseqCriterion):
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
         features, weight, bias = layers.features_of(model, sample["net_input"], self.cfg._name)
         size = self.sample_size(target, tokens)
-        output = self.objective(features, weight, target, bias, micro_batch=micro_batch, denominator=size)
+        output = self.objective(
+            features, weight, target, bias, micro_batch=micro_batch, denominator=size
+        )
         return self.result(weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
@@ -150,9 +179,11 @@ class LikelihoodCriterion(FairseqCriterion):
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """What `forward` returns, from the output of the objective for targets (B, T), `tokens` of them.
+        """What `forward` returns, from the output of the objective for targets (B, T), `tokens` of
+        them.
 
-        `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made the targets up.
+        `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made
+        the targets up.
         """
         loss, logged = output.loss if reduce else output.losses, output.logged
         logged |= self.statistics.of(weight, self.training)
@@ -170,33 +201,47 @@ class LikelihoodCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs `loss`, `nll_loss` (bits per token), `ppl` and the averages, over micro-batches and workers."""
+        """Logs `loss`, `nll_loss` (bits per token), `ppl` and the averages, over micro-batches and
+        workers."""
 
         def total(key: str) -> Any:
             return sum(log.get(key, 0) for log in logging_outputs)
 
         sample_size, tokens = total("sample_size"), total("nll_tokens")
         if sample_size > 0:
-            metrics.log_scalar("loss", total("loss") / sample_size / math.log(2), sample_size, round=3)
+            metrics.log_scalar(
+                "loss", total("loss") / sample_size / math.log(2), sample_size, round=3
+            )
         if tokens > 0:
-            metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
+            metrics.log_scalar(
+                "nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3
+            )
         for name, digits in cls.logged.items():
             number = total(f"{name}_number")
             if number > 0:
                 metrics.log_scalar(name, total(name) / number, number, round=digits)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        # fairseq sets meters to zero after each line of the log, and keeps them, also those of a criterion that trained
-        # before a resume: of one that was not updated since it would log null, and of an empty `nll_loss` a perplexity
-        # of 0. So these are forgotten; those that fairseq logs later in the update come back.
+        # fairseq sets meters to zero after each line of the log, and keeps them, also those of a
+        # criterion that trained before a resume: of one that was not updated since it would log
+        # null, and of an empty `nll_loss` a perplexity of 0. So these are forgotten; those that
+        # fairseq logs later in the update come back.
         for aggregator in metrics.get_active_aggregators():
-            empty = {name for name, m in aggregator.items() if isinstance(m, AverageMeter) and m.val is None}
+            empty = {
+                name
+                for name, m in aggregator.items()
+                if isinstance(m, AverageMeter) and m.val is None
+            }
             if "nll_loss" in empty or "nll_loss" not in aggregator:
                 empty.add("ppl")
             for name in empty:
                 del aggregator[name]
             # The meters are numbered anew, as they are after a resume.
-            remaining = [(priority, name) for priority, _, name in aggregator.priorities if name not in empty]
-            aggregator.priorities = [(priority, number, name) for number, (priority, name) in enumerate(remaining)]
+            remaining = [
+                (priority, name) for priority, _, name in aggregator.priorities if name not in empty
+            ]
+            aggregator.priorities = [
+                (priority, number, name) for number, (priority, name) in enumerate(remaining)
+            ]
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -216,7 +261,8 @@ class LikelihoodCriterion(FairseqCriterion):
         """Called once, when the training split has been loaded."""
 
     def count_targets(self) -> tuple[Tensor, Tensor]:
-        """How often each token is a target in the training split (V,), and which are in no group (V,) bool."""
+        """How often each token is a target in the training split (V,), and which are in no group
+        (V,) bool."""
         counts = training_counts(self.task, self.cfg.train_subset)
         is_joined = has_joined_dictionary(self.task)
         return counts, in_no_group(self.task.target_dictionary, counts if is_joined else None)
@@ -224,8 +270,8 @@ class LikelihoodCriterion(FairseqCriterion):
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins.
 
-        A higher number than before says that the previous attempt took place, and the same one that it did not: its
-        gradient overflowed, or a worker ran out of memory.
+        A higher number than before says that the previous attempt took place, and the same one that
+        it did not: its gradient overflowed, or a worker ran out of memory.
         """
         self.statistics.start_update(update_num)
         counter = self.objective.counter
@@ -241,7 +287,8 @@ class LikelihoodCriterion(FairseqCriterion):
         return {}
 
     def on_optimizer_step(self) -> None:
-        """All workers have seen all micro-batches of the update. (With --amp the gradient may still overflow.)"""
+        """All workers have seen all micro-batches of the update. (With --amp the gradient may still
+        overflow.)"""
         self.objective.sum_over_workers()
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
@@ -252,19 +299,21 @@ class LikelihoodCriterion(FairseqCriterion):
         return self.objective.checkpoint_state() | {"open_update": self.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` of this criterion, or of another one of this package, returned."""
+        """Restores what `checkpoint_state` of this criterion, or of another one of this package,
+        returned."""
         if self.objective.load_checkpoint_state(state):
             self.open_update = state.get("open_update")
 
 
 class EmbeddingStatistics:
-    """The measures of `Geometry` of the output embedding: once per update at the interval, and once per validation."""
+    """The measures of `Geometry` of the output embedding: once per update at the interval, and once
+    per validation."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
         self._are_due = False  # in the training batches of this update?
-        # Those of the present weights, by training or validation and by W, of which some models have several (0: any W
-        # that is made anew in each batch). The log has their mean.
+        # Those of the present weights, by training or validation and by W, of which some models
+        # have several (0: any W that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
 
     def start_update(self, update_num: int) -> None:
@@ -273,7 +322,8 @@ class EmbeddingStatistics:
         self._measures = {}
 
     def of(self, weight: Tensor, training: bool) -> dict[str, Average]:
-        """The measures of W (V, D) that are defined, if they are due; all are NaN if W is not finite."""
+        """The measures of W (V, D) that are defined, if they are due; all are NaN if W is not
+        finite."""
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
         if training and (not self._are_due or key in self._measures):
             return {}
@@ -281,23 +331,34 @@ class EmbeddingStatistics:
             measures = dict.fromkeys(Geometry._fields, (math.nan, 1))
             if weight.isfinite().all():
                 values = geometry(weight)._asdict()
-                measures = {name: (value, 1) for name, value in values.items() if not math.isnan(value)}
+                measures = {
+                    name: (value, 1) for name, value in values.items() if not math.isnan(value)
+                }
             self._measures[key] = measures
         return self._measures[key]
 
 
 def check_one_dictionary(task: Any) -> None:
-    """Raises ValueError if the target languages have different dictionaries, so that tokens cannot be counted."""
-    manager = getattr(task, "data_manager", None)  # of translation_multi_simple_epoch, with one by --target-dict
-    of_language = getattr(manager, "get_target_dictionary", None) or (lambda language: task.dicts[language])
+    """Raises ValueError if the target languages have different dictionaries, so that tokens cannot
+    be counted."""
+    # of translation_multi_simple_epoch, with one by --target-dict
+    manager = getattr(task, "data_manager", None)
+    of_language = getattr(manager, "get_target_dictionary", None) or (
+        lambda language: task.dicts[language]
+    )
     languages = {pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()}
     if any(of_language(language) != task.target_dictionary for language in languages):
         raise ValueError(
-            f"found different dictionaries of the target languages in the task {task_name(task)}; expected one, since "
+            f"found different dictionaries of the target languages in the task {task_name(task)}; "
+            "expected one, since "
             "tokens are counted; add --joined-dictionary to fairseq-preprocess"
         )
 
 
 def has_joined_dictionary(task: Any) -> bool:
-    """Whether the task translates, and has one dictionary for both languages: some tokens are then never a target."""
-    return isinstance(task, TranslationTask) and task.source_dictionary.symbols == task.target_dictionary.symbols
+    """Whether the task translates, and has one dictionary for both languages: some tokens are then
+    never a target."""
+    return (
+        isinstance(task, TranslationTask)
+        and task.source_dictionary.symbols == task.target_dictionary.symbols
+    )

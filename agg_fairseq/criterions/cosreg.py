@@ -17,23 +17,31 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 class CosRegCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion cosreg`."""
 
-    cosreg_gamma: float = option(1.0, "weight of the mean cosine between output embeddings (the paper's value: 1.0)")
+    cosreg_gamma: float = option(
+        1.0, "weight of the mean cosine between output embeddings (the paper's value: 1.0)"
+    )
 
 
 @register_criterion("cosreg", dataclass=CosRegCriterionConfig)
 class CosRegCriterion(LikelihoodCriterion):
-    """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's name."""
+    """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's
+    name."""
 
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """The term needs W alone, so that a model without `output_layer` is trained by the logits that it returns."""
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The term needs W alone, so that a model without `output_layer` is trained by the logits
+        that it returns."""
         layer = output_layer(model)
         needs_features = self.objective.ul_alpha or self.objective.adv_epsilon
         if layer is None or has_output_layer(model) or needs_features:
             return super().forward(model, sample, reduce)
         net_output = model(**sample["net_input"])
-        log_probs = model.get_normalized_probs(net_output, log_probs=True).transpose(1, -1)  # B x V x T
+        # B x V x T
+        log_probs = model.get_normalized_probs(net_output, log_probs=True).transpose(1, -1)
         target, epsilon = model.get_targets(sample, net_output), self.cfg.label_smoothing
-        nll = F.nll_loss(log_probs, target, ignore_index=self.padding_idx, reduction="none")  # B x T
+        # B x T
+        nll = F.nll_loss(log_probs, target, ignore_index=self.padding_idx, reduction="none")
         share = epsilon / max(log_probs.size(1) - 1, 1)
         uniform = -log_probs.sum(1).masked_fill(target == self.padding_idx, 0.0)
         losses = (1 - epsilon - share) * nll + share * uniform

@@ -1,4 +1,5 @@
-"""`--criterion f2_softmax`: likelihood of a model with the factorized output layer, inside the target's class only."""
+"""`--criterion f2_softmax`: likelihood of a model with the factorized output layer, inside the
+target's class only."""
 
 import math
 from typing import Any, ClassVar
@@ -14,29 +15,41 @@ from .base import CriterionConfig, LikelihoodCriterion
 
 @register_criterion("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not with label smoothing,
-    which is over the joint distribution).
+    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not
+    with label smoothing, which is over the joint distribution).
 
-    It takes no terms of positions (`--ul-alpha`, `--adv-epsilon`): they need the logits of tokens outside the target's
-    class, and not to compute those is what this criterion is for.
+    It takes no terms of positions (`--ul-alpha`, `--adv-epsilon`): they need the logits of tokens
+    outside the target's class, and not to compute those is what this criterion is for.
     """
 
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         layer = output_layer(model)
         if not isinstance(layer, FactorizedSoftmax):
             fail(
-                f"--criterion {self.cfg._name}: found a model without the factorized output layer; expected --arch "
+                f"--criterion {self.cfg._name}: found a model without the factorized output layer; "
+                "expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
         net_output = model(**sample["net_input"], features_only=True)
         target = model.get_targets(sample, net_output)
         output = layer.loss(
-            net_output[0], target, label_smoothing=self.cfg.label_smoothing, ignore_index=self.padding_idx
+            net_output[0],
+            target,
+            label_smoothing=self.cfg.label_smoothing,
+            ignore_index=self.padding_idx,
         )
-        size, positions = self.sample_size(target, sample["ntokens"]), (target != self.padding_idx).sum()
+        size, positions = (
+            self.sample_size(target, sample["ntokens"]),
+            (target != self.padding_idx).sum(),
+        )
         # Bits per token, whose sum is `nll_loss`.
-        bits = {name: (getattr(output, name).sum() / math.log(2), positions) for name in ("class_nll", "token_nll")}
+        bits = {
+            name: (getattr(output, name).sum() / math.log(2), positions)
+            for name in ("class_nll", "token_nll")
+        }
         output = self.objective.complete(output, layer.weight, size, bits)
         return self.result(layer.weight, output, target, sample["ntokens"], reduce=reduce)

@@ -12,10 +12,12 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
 class FaceObjective(Objective):
-    """Likelihood whose positions weigh less the more often the model itself has output their target.
+    """Likelihood whose positions weigh less the more often the model itself has output their
+    target.
 
-    Output are the arg-max predictions of all previous updates on all workers, so that the weights are the same for
-    every worker and micro-batch of an update. (The authors' code also counts the batch at hand, of one worker.)
+    Output are the arg-max predictions of all previous updates on all workers, so that the weights
+    are the same for every worker and micro-batch of an update. (The authors' code also counts the
+    batch at hand, of one worker.)
     """
 
     predicts: ClassVar[bool] = True
@@ -34,7 +36,9 @@ class FaceObjective(Objective):
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
         """Counts what the model outputs at the positions that are not padding."""
-        self.counter.add(prediction.masked_fill(target == self.ignore_index, self.counter.ignore_index))
+        self.counter.add(
+            prediction.masked_fill(target == self.ignore_index, self.counter.ignore_index)
+        )
 
 
 @register_criterion("face", dataclass=LikelihoodCriterionConfig)

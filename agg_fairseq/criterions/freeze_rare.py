@@ -1,4 +1,5 @@
-"""`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec. 2.2."""
+"""`--criterion freeze_rare`: the freezing study of Yu et al. (2022), Sec. 3, and (2021), Sec.
+2.2."""
 
 import logging
 from dataclasses import dataclass
@@ -28,14 +29,19 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
 
     freeze_parts: ChoiceEnum([ALL, *FREEZING_PARTS]) = option(  # type: ignore[valid-type]
         ALL,
-        "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the parts of their "
-        "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or both, are set to zero "
+        "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the "
+        "parts of their "
+        "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or "
+        "both, are set to zero "
         "(Table 2)",
     )
-    freeze_fraction: float = option(0.2, "the fraction of the vocabulary, by training frequency, that is rare")
+    freeze_fraction: float = option(
+        0.2, "the fraction of the vocabulary, by training frequency, that is rare"
+    )
     freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
-        "instead of --freeze-fraction: a token is rare if its share of the target tokens of the training split is "
+        "instead of --freeze-fraction: a token is rare if its share of the target tokens of the "
+        "training split is "
         "below this number, in (0, 1); Yu et al. (2021) use 1e-6",
     )
     freeze_until: int = option(0, "freeze only during this many updates (Fig. 2); 0: to the end")
@@ -43,10 +49,11 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
 
 @register_criterion("freeze_rare", dataclass=FreezeRareCriterionConfig)
 class FreezeRareCriterion(LikelihoodCriterion):
-    """Likelihood that does not train the output embeddings of rare tokens, or not with all of their gradient.
+    """Likelihood that does not train the output embeddings of rare tokens, or not with all of their
+    gradient.
 
-    With `all`, neither a gradient (also that of the input side, where the embeddings are tied), nor weight decay, nor
-    momentum moves such a row: it stays the same bit by bit, also over a resume.
+    With `all`, neither a gradient (also that of the input side, where the embeddings are tied), nor
+    weight decay, nor momentum moves such a row: it stays the same bit by bit, also over a resume.
     """
 
     counts_tokens: ClassVar[bool] = True
@@ -56,9 +63,12 @@ class FreezeRareCriterion(LikelihoodCriterion):
         share = cfg.freeze_fraction if cfg.freeze_below is None else cfg.freeze_below
         check_open_interval("--freeze-fraction or --freeze-below", share)
         self.freezes_rows = str(cfg.freeze_parts) == ALL
-        self.register_buffer("rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False)
+        self.register_buffer(
+            "rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False
+        )
         self._is_frozen = False  # in this update
-        self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None  # weight, rows, their values, hook
+        # weight, rows, their values, hook
+        self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None
 
     def prepare(self) -> None:
         """Chooses the rare tokens."""
@@ -68,11 +78,15 @@ class FreezeRareCriterion(LikelihoodCriterion):
         else:
             self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~excluded
         if not self.rare.any():
-            fail(f"--criterion freeze_rare: found no rare token among {int(counts.sum()):,} targets; raise the share")
+            fail(
+                f"--criterion freeze_rare: found no rare token among {int(counts.sum()):,} "
+                "targets; raise the share"
+            )
         logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
 
     def start_update(self, update_num: int) -> None:
-        """Freezes the rows, or parts of their gradient, in this update; releases them after the last such update."""
+        """Freezes the rows, or parts of their gradient, in this update; releases them after the
+        last such update."""
         super().start_update(update_num)
         self._is_frozen = self.cfg.freeze_until <= 0 or update_num < self.cfg.freeze_until
         if not self.freezes_rows:
@@ -82,10 +96,13 @@ class FreezeRareCriterion(LikelihoodCriterion):
             self._frozen[-1].remove()
             self._frozen = None
 
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         """Freezes the rows before their first step, with a dummy batch too.
 
-        Their gradient is zero, so that they build up no momentum and do not enter the norm for gradient clipping.
+        Their gradient is zero, so that they build up no momentum and do not enter the norm for
+        gradient clipping.
         """
         if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
             weight, rows = output_layer(model).weight, self.rare.nonzero().squeeze(1)
@@ -95,7 +112,8 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     @torch.no_grad()
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Puts the rows back, which weight decay moves, also in the float32 copies of an optimizer."""
+        """Puts the rows back, which weight decay moves, also in the float32 copies of an
+        optimizer."""
         if self._frozen is not None:
             weight, rows, values, _ = self._frozen
             for matrix in (weight, *float32_copies(optimizer, weight)):

@@ -13,13 +13,15 @@ class UnlikelihoodCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion unlikelihood`."""
 
     ul_alpha: float = option(
-        1.0, "weight of the unlikelihood of tokens seen earlier in the same sequence (the paper's: 1.0)"
+        1.0,
+        "weight of the unlikelihood of tokens seen earlier in the same sequence (the paper's: 1.0)",
     )
 
 
 @register_criterion("unlikelihood", dataclass=UnlikelihoodCriterionConfig)
 class UnlikelihoodCriterion(LikelihoodCriterion):
-    """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same sequence, less y_t.
+    """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same
+    sequence, less y_t.
 
     The same as `--criterion mle --ul-alpha 1`, under the method's name.
     """

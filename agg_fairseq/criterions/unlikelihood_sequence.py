@@ -1,4 +1,5 @@
-"""`--criterion unlikelihood_sequence`: sequence-level unlikelihood fine-tuning (Welleck et al. 2020)."""
+"""`--criterion unlikelihood_sequence`: sequence-level unlikelihood fine-tuning (Welleck et al.
+2020)."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion unlikelihood_sequence`; the defaults are the paper's."""
 
-    ul_sequence_rate: float = option(0.5, "share of the updates that are made on continuations, in [0, 1]")
+    ul_sequence_rate: float = option(
+        0.5, "share of the updates that are made on continuations, in [0, 1]"
+    )
     ul_ngram: int = option(4, "length of the n-grams whose repetition is penalized")
     ul_prefix_length: int = option(50, "tokens of a prefix")
     ul_completion_length: int = option(100, "tokens of its greedy continuation")
@@ -30,25 +33,38 @@ class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
 class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     """Fine-tunes a language model against its own repetitions.
 
-    A share of the updates continues prefixes of the batch greedily, and punishes the tokens of the continuation that
-    belong to an n-gram it holds already: `L = −Σ_t log(1 − p(x_t))`. The others train as `--criterion unlikelihood`
-    with the same `--ul-alpha` (0: plain likelihood) does. Both kinds alternate evenly, the same on every worker.
+    A share of the updates continues prefixes of the batch greedily, and punishes the tokens of the
+    continuation that belong to an n-gram it holds already: `L = −Σ_t log(1 − p(x_t))`. The others
+    train as `--criterion unlikelihood` with the same `--ul-alpha` (0: plain likelihood) does. Both
+    kinds alternate evenly, the same on every worker.
     """
 
-    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"ul_sequence_loss": 3, "repeated": 4}
+    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {
+        "ul_sequence_loss": 3,
+        "repeated": 4,
+    }
 
     def __init__(self, cfg: UnlikelihoodSequenceCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         if not 0 <= cfg.ul_sequence_rate <= 1:
-            raise ValueError(f"--ul-sequence-rate: expected a share in [0, 1], got {cfg.ul_sequence_rate}")
+            raise ValueError(
+                f"--ul-sequence-rate: expected a share in [0, 1], got {cfg.ul_sequence_rate}"
+            )
         if min(cfg.ul_ngram, cfg.ul_prefix_length, cfg.ul_completion_length) < 1:
-            raise ValueError("expected at least 1 token in --ul-ngram, --ul-prefix-length and --ul-completion-length")
+            raise ValueError(
+                "expected at least 1 token in --ul-ngram, --ul-prefix-length and "
+                "--ul-completion-length"
+            )
         tokens_per_sample = getattr(getattr(task, "args", None), "tokens_per_sample", None)
         if tokens_per_sample is None or not hasattr(task, "dictionary"):
-            raise ValueError(f"found the task {type(task).__name__}; expected language_modeling, whose text goes on")
+            raise ValueError(
+                f"found the task {type(task).__name__}; expected language_modeling, "
+                "whose text goes on"
+            )
         if cfg.ul_prefix_length > tokens_per_sample:
             raise ValueError(
-                f"--ul-prefix-length: expected at most --tokens-per-sample {tokens_per_sample}, got "
+                f"--ul-prefix-length: expected at most --tokens-per-sample {tokens_per_sample}, "
+                "got "
                 f"{cfg.ul_prefix_length}"
             )
         self._continues = False  # is this update made on continuations?
@@ -59,22 +75,31 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
 
-    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         """A batch without a whole prefix is trained on as it is."""
         if self.training and self._continues:
             tokens, length = sample["net_input"]["src_tokens"], self.cfg.ul_prefix_length
             prefixes = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
             prefixes = prefixes[(prefixes != self.padding_idx).all(1)]
-            # With their continuations, as many as leave the number of tokens of an update about the same.
-            prefixes = prefixes[: max(1, tokens.numel() // (length + self.cfg.ul_completion_length))]  # B' x P
+            # With their continuations, as many as leave the number of tokens of an update about the
+            # same.
+            # B' x P
+            prefixes = prefixes[
+                : max(1, tokens.numel() // (length + self.cfg.ul_completion_length))
+            ]
             if len(prefixes):
                 return self._on_continuations(model, prefixes, reduce)
         return super().forward(model, sample, reduce)
 
-    def result(self, weight: Tensor, output: ObjectiveOutput, target: Tensor, tokens: int, **options: Any) -> Any:
+    def result(
+        self, weight: Tensor, output: ObjectiveOutput, target: Tensor, tokens: int, **options: Any
+    ) -> Any:
         """In an update on continuations, what other workers measure is 0 here.
 
-        fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the same of both kinds.
+        fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the
+        same of both kinds.
         """
         if self.training and self._continues:
             zero = output.nll.new_zeros(())
@@ -84,11 +109,17 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             output = output._replace(logged=nothing | output.logged)
         return super().result(weight, output, target, tokens, **options)
 
-    def _on_continuations(self, model: Any, prefixes: Tensor, reduce: bool) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of the model's own continuations of prefixes (B', P). No term of positions is added to it."""
+    def _on_continuations(
+        self, model: Any, prefixes: Tensor, reduce: bool
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The loss of the model's own continuations of prefixes (B', P). No term of positions is
+        added to it."""
         start, length = prefixes.size(1), self.cfg.ul_completion_length
-        continuation = decoding.continuation(unwrapped(model), prefixes, length, forbidden=(self.padding_idx,))
-        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L, as is the continuation
+        continuation = decoding.continuation(
+            unwrapped(model), prefixes, length, forbidden=(self.padding_idx,)
+        )
+        # B' x L, as is the continuation
+        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}

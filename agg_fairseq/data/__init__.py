@@ -1,1 +1,2 @@
-"""What a model is trained on: binarized splits and their counts, vocabularies, sub-words, word alignments."""
+"""What a model is trained on: binarized splits and their counts, vocabularies, sub-words, word
+alignments."""

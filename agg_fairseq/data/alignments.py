@@ -1,8 +1,8 @@
 """Word alignments in Pharaoh format of a parallel training split that `fairseq-preprocess` wrote.
 
-Line i belongs to sentence pair i. It has `s-t` for each link between the source token at position s and the target
-token at position t, counted from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in the names of the files,
-train.X-Y.X.bin.
+Line i belongs to sentence pair i. It has `s-t` for each link between the source token at position s
+and the target token at position t, counted from 0, as in `0-0 1-2 2-1`. Source and target are X and
+Y in the names of the files, train.X-Y.X.bin.
 """
 
 import importlib.metadata
@@ -41,7 +41,9 @@ def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     for language in languages:
         dictionary = load_dictionary(data, f"dict.{language}.txt")
         count_tokens(data, dictionary, f"{split}.{language}")  # refuses damaged files
-        sides.append(data_utils.load_indexed_dataset(f"{Path(data) / split}.{language}", dictionary))
+        sides.append(
+            data_utils.load_indexed_dataset(f"{Path(data) / split}.{language}", dictionary)
+        )
     source, target = sides
     if len(source) != len(target):
         found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
@@ -57,10 +59,12 @@ def sentences(side: Any) -> Iterator[list[int]]:
 
 
 def read_links(path: str | Path, sides: Sides) -> LinkCounts:
-    """Counts how often each pair of a source and a target token is linked by a file of word alignments.
+    """Counts how often each pair of a source and a target token is linked by a file of word
+    alignments.
 
-    The file, in Pharaoh format, has a line, which may be empty, for each sentence pair of the split. Each pair of
-    tokens is in the result once. Memory grows with the number of distinct pairs, not with that of lines.
+    The file, in Pharaoh format, has a line, which may be empty, for each sentence pair of the
+    split. Each pair of tokens is in the result once. Memory grows with the number of distinct
+    pairs, not with that of lines.
     """
     counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
@@ -69,21 +73,26 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     for number, (line, pair) in enumerate(itertools.zip_longest(lines, progress), 1):
         if line is None or pair is None:
             found = "too few lines" if line is None else "more lines"
-            raise UserError(f"{path}: found {found}; expected {len(sides[0]):,}, one per sentence pair")
+            raise UserError(
+                f"{path}: found {found}; expected {len(sides[0]):,}, one per sentence pair"
+            )
         source, target = pair
         try:
             counts.update((source[s], target[t]) for s, t in parse_links(line))
         except (ValueError, IndexError):
             of_tokens = f"between {len(source)} source and {len(target)} target tokens"
             found = repr(line.strip()[:80])
-            raise UserError(f"{path}, line {number}: found {found}; expected links as 0-0 1-2 {of_tokens}") from None
+            raise UserError(
+                f"{path}, line {number}: found {found}; expected links as 0-0 1-2 {of_tokens}"
+            ) from None
     if not counts:
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")
     return LinkCounts(*torch.tensor([(*pair, count) for pair, count in counts.items()]).T)
 
 
 def parse_links(line: str) -> list[Link]:
-    """The links of a line in Pharaoh format; ValueError for anything else, such as the possible link `0p0`."""
+    """The links of a line in Pharaoh format; ValueError for anything else, such as the possible
+    link `0p0`."""
     matches = [LINK.fullmatch(word) for word in line.split()]
     if None in matches:
         raise ValueError
@@ -91,15 +100,16 @@ def parse_links(line: str) -> list[Link]:
 
 
 def align_split(data: str | Path, output: str | Path) -> Result:
-    """Aligns the words of a parallel training split by eflomal; a link is one that it finds in both directions.
+    """Aligns the words of a parallel training split by eflomal; a link is one that it finds in both
+    directions.
 
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
         output: alignments to write.
 
     Returns:
-        Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature has all settings
-        that affect the links.
+        Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature
+        has all settings that affect the links.
 
     Reference: Östling and Tiedemann (2016).
     """
@@ -107,7 +117,8 @@ def align_split(data: str | Path, output: str | Path) -> Result:
         import eflomal
     except ImportError as error:
         raise UserError(
-            f"eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim the links of "
+            f"eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim "
+            "the links of "
             "another aligner, such as fast_align"
         ) from error
     languages = training_pair(data)
@@ -118,16 +129,34 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     # The tokens as numbers, which no aligner can split or change.
     texts = [(" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides]
     with tempfile.TemporaryDirectory() as temporary_folder:
-        forward, reverse = (Path(temporary_folder) / direction for direction in ("forward", "reverse"))
-        files = {"links_filename_fwd": str(forward), "links_filename_rev": str(reverse)}  # both as source-target
+        forward, reverse = (
+            Path(temporary_folder) / direction for direction in ("forward", "reverse")
+        )
+        # both as source-target
+        files = {"links_filename_fwd": str(forward), "links_filename_rev": str(reverse)}
         try:
-            eflomal.Aligner(model=ALIGNER_MODEL).align(*texts, **files, quiet=not sys.stderr.isatty())
+            eflomal.Aligner(model=ALIGNER_MODEL).align(
+                *texts, **files, quiet=not sys.stderr.isatty()
+            )
         except subprocess.CalledProcessError as error:
-            raise UserError(f"eflomal failed ({first_line(error)}); see what it said above") from error
+            raise UserError(
+                f"eflomal failed ({first_line(error)}); see what it said above"
+            ) from error
 
         def write(temporary: Path) -> None:
-            with forward.open() as ahead, reverse.open() as back, temporary.open("w", encoding="utf-8") as file:
-                both = tqdm(zip(ahead, back, strict=True), "links", number, unit="pair", disable=None, leave=False)
+            with (
+                forward.open() as ahead,
+                reverse.open() as back,
+                temporary.open("w", encoding="utf-8") as file,
+            ):
+                both = tqdm(
+                    zip(ahead, back, strict=True),
+                    "links",
+                    number,
+                    unit="pair",
+                    disable=None,
+                    leave=False,
+                )
                 for forward_links, reverse_links in both:
                     links = {*parse_links(forward_links)} & {*parse_links(reverse_links)}
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")

@@ -1,4 +1,5 @@
-"""Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts of a split."""
+"""Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts
+of a split."""
 
 import logging
 import re
@@ -18,28 +19,41 @@ logger = logging.getLogger(__name__)
 
 BLOCK_TOKENS = 2**24  # tokens that are counted at a time
 FILLER = re.compile(r"madeupword\d{4,}")
-"""The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of 8."""
+"""The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of
+8."""
 BLOCK_SENTENCES = 10_000  # of files that fairseq reads sentence by sentence
 INDEX_HEADER = 26  # bytes of an .idx before the sizes
 
 
 def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
-    """fairseq's dictionary of a folder: `dict.txt`, or that of a language, such as `dict.de.txt`."""
+    """fairseq's dictionary of a folder: `dict.txt`, or that of a language, such as
+    `dict.de.txt`."""
     from fairseq.data import Dictionary
 
     folder = Path(data)
     if not (folder / file).is_file():
         option = " --only-source" if file == "dict.txt" else ""
-        raise UserError(f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}")
+        raise UserError(
+            f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}"
+        )
     try:
         return Dictionary.load(str(folder / file))
-    except Exception as error:  # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
-        raise UserError(f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again") from error
+    # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
+    except Exception as error:
+        raise UserError(
+            f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again"
+        ) from error
 
 
-def training_pair(data: str | Path, source: str | None = None, target: str | None = None) -> tuple[str, str]:
-    """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None if any will do."""
-    names = (re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name) for path in sorted(Path(data).glob("*.bin")))
+def training_pair(
+    data: str | Path, source: str | None = None, target: str | None = None
+) -> tuple[str, str]:
+    """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None
+    if any will do."""
+    names = (
+        re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name)
+        for path in sorted(Path(data).glob("*.bin"))
+    )
     pairs = [(match[1], match[2]) for match in names if match]
     asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
     if len(asked) != 1:
@@ -52,24 +66,28 @@ def training_pair(data: str | Path, source: str | None = None, target: str | Non
 def in_no_group(dictionary: Any, target_counts: Tensor | None = None) -> Tensor:
     """(V,) bool, the tokens that are in no frequency group, and that no method treats as rare.
 
-    These are the special symbols, and the entries that only fill the dictionary. If it is joined with that of the
-    source language, give `target_counts` (V,), those of the target side of the training split: the tokens that never
-    occur there are then in no group either.
+    These are the special symbols, and the entries that only fill the dictionary. If it is joined
+    with that of the source language, give `target_counts` (V,), those of the target side of the
+    training split: the tokens that never occur there are then in no group either.
     """
-    # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of those in use.
+    # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of
+    # those in use.
     entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
-    is_excluded = torch.tensor([not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries])
+    is_excluded = torch.tensor(
+        [not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries]
+    )
     is_excluded[: dictionary.nspecial] = True
     return is_excluded if target_counts is None else is_excluded | (target_counts == 0)
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """The occurrences of each token as a target in a binarized split: (V,) int64 over the target dictionary.
+    """The occurrences of each token as a target in a binarized split: (V,) int64 over the target
+    dictionary.
 
-    All folders of a sharded data set are counted, and in each folder `split` and its continuations `split1`, `split2`,
-    …, as fairseq reads them; for a translation task, the files of the target side, the first as often as
-    --upsample-primary says. If a language model predicts only a part of its dictionary, the other tokens count as the
-    unknown word, as they do in training.
+    All folders of a sharded data set are counted, and in each folder `split` and its continuations
+    `split1`, `split2`, …, as fairseq reads them; for a translation task, the files of the target
+    side, the first as often as --upsample-primary says. If a language model predicts only a part of
+    its dictionary, the other tokens count as the unknown word, as they do in training.
     """
     from fairseq import utils
 
@@ -77,12 +95,17 @@ def training_counts(task: Any, split: str) -> Tensor:
     source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
     suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
     dictionary = task.target_dictionary
-    whole = getattr(task, "dictionary", None) or dictionary  # that of --output-dictionary-size is its head
+    # that of --output-dictionary-size is its head
+    whole = getattr(task, "dictionary", None) or dictionary
     occurrences = torch.zeros(len(whole), dtype=torch.int64)
     for folder in utils.split_paths(options.data):
         parts = split_parts(folder, split, suffixes)
         for part in parts or [Path(folder) / f"{split}{suffixes[0]}"]:  # which is then refused
-            times = getattr(options, "upsample_primary", 1) if target and len(parts) > 1 and part == parts[0] else 1
+            times = (
+                getattr(options, "upsample_primary", 1)
+                if target and len(parts) > 1 and part == parts[0]
+                else 1
+            )
             occurrences += times * count_tokens(folder, whole, part.name)
     counts = occurrences[: len(dictionary)].clone()
     counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
@@ -91,7 +114,8 @@ def training_counts(task: Any, split: str) -> Tensor:
 
 
 def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list[Path]:
-    """A split and its continuations `split1`, `split2`, …, each with the first suffix that is there, without `.bin`."""
+    """A split and its continuations `split1`, `split2`, …, each with the first suffix that is
+    there, without `.bin`."""
     from fairseq.data.indexed_dataset import infer_dataset_impl
 
     parts: list[Path] = []
@@ -104,17 +128,22 @@ def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list
 
 
 def task_name(task: Any) -> str:
-    """The name by which `--task` chooses a task; that of its class where the task is not registered."""
+    """The name by which `--task` chooses a task; that of its class where the task is not
+    registered."""
     from fairseq.tasks import TASK_REGISTRY
 
-    return next((name for name, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__)
+    return next(
+        (name for name, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__
+    )
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """How often each token of the dictionary occurs in a split that `fairseq-preprocess` wrote: (V,) int64.
+    """How often each token of the dictionary occurs in a split that `fairseq-preprocess` wrote:
+    (V,) int64.
 
-    The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over both languages if they
-    have a joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
+    The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over
+    both languages if they have a joined dictionary. A parallel split is named with its side, such
+    as `train.en-de.de`.
     """
     path, again = Path(data) / split, "run fairseq-preprocess again"
     counts = np.zeros(len(dictionary), dtype=np.int64)
@@ -123,9 +152,14 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
     except UserError:
         raise
     except Exception as error:  # whatever a damaged index makes struct, numpy or fairseq do
-        raise UserError(f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}") from error
+        raise UserError(
+            f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}"
+        ) from error
     for block in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
-        beyond = next((int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)), None)
+        beyond = next(
+            (int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)),
+            None,
+        )
         if beyond is not None:
             raise UserError(f"{path}: found token {beyond}, beyond all {len(counts)}; {again}")
         counts += np.bincount(block, minlength=len(counts))
@@ -137,20 +171,35 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
     from fairseq.data import indexed_dataset
 
     kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
-    kind = "lazy" if kind == "cached" else kind  # of the same files; cached, all sentences would have to be fetched
+    # of the same files; cached, all sentences would have to be fetched
+    kind = "lazy" if kind == "cached" else kind
     if not indexed_dataset.dataset_exists(str(path), kind):
-        raise UserError(f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin and {path.name}.idx")
+        raise UserError(
+            f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin "
+            f"and {path.name}.idx"
+        )
     if kind != "mmap":
-        dataset = indexed_dataset.make_dataset(str(path), kind, fix_lua_indexing=True, dictionary=dictionary)
+        dataset = indexed_dataset.make_dataset(
+            str(path), kind, fix_lua_indexing=True, dictionary=dictionary
+        )
         indices = np.array_split(np.arange(len(dataset)), len(dataset) // BLOCK_SENTENCES + 1)
-        return (np.concatenate([dataset[index].numpy() for index in block]) for block in indices if len(block))
-    # fairseq trusts the index: from a truncated file, or that of another split, it would silently read wrong tokens.
+        return (
+            np.concatenate([dataset[index].numpy() for index in block])
+            for block in indices
+            if len(block)
+        )
+    # fairseq trusts the index: from a truncated file, or that of another split, it would silently
+    # read wrong tokens.
     raw = Path(f"{path}.idx").read_bytes()
     magic, version, code, number = struct.unpack_from("<9sQBQ", raw)
     tokens = np.memmap(f"{path}.bin", indexed_dataset._code_to_dtype[code], mode="r")
     sizes = np.frombuffer(raw, "<i4", number, offset=INDEX_HEADER).astype(np.int64)
     begins = np.frombuffer(raw, "<i8", number, offset=INDEX_HEADER + 4 * number)
-    is_whole = len(raw) == INDEX_HEADER + 12 * number and len(tokens) == sizes.sum() and not (sizes < 0).any()
+    is_whole = (
+        len(raw) == INDEX_HEADER + 12 * number
+        and len(tokens) == sizes.sum()
+        and not (sizes < 0).any()
+    )
     is_whole = is_whole and np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize)
     if (magic, version) != (b"MMIDIDX\x00\x00", 1) or tokens.dtype.kind not in "iu" or not is_whole:
         raise ValueError(f"{len(tokens)} tokens of type {tokens.dtype}, other than the .idx says")

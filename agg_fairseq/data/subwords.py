@@ -1,4 +1,5 @@
-"""Splits words into the tokens that a model sees for them, with the tokenizer that its data was encoded with.
+"""Splits words into the tokens that a model sees for them, with the tokenizer that its data was
+encoded with.
 
 Words are split by fairseq's own encoders, as `fairseq-interactive --bpe` would.
 """
@@ -21,11 +22,13 @@ FILES = {
     "subword_nmt": ("bpe_codes",),
     "fastbpe": ("bpe_codes",),
 }
-"""The kinds of tokenizers and the options that name their files, both with the names that fairseq gives them."""
+"""The kinds of tokenizers and the options that name their files, both with the names that fairseq
+gives them."""
 
 WORD_STARTS = ("▁", "Ġ")  # how sentencepiece and GPT-2 mark a piece that begins a word
 PIECES_SHARE = 0.2
-"""A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do, and no word of WikiText-2."""
+"""A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do, and no word of
+WikiText-2."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,13 @@ class WordTokenizer:
     """Splits words into tokens of a vocabulary."""
 
     kind: str  # of the tokenizer, as signatures say it
-    index: Mapping[str, int]  # the row of each token that stands for text; the special ones are left out
+    # the row of each token that stands for text; the special ones are left out
+    index: Mapping[str, int]
     unknown: int | None  # the row of the token for unknown words, if there is one
-    split: Callable[[str], list[str]]  # a word, as people write it, into tokens; none if no pieces spell it
-    readable: Callable[[str], str] = str  # a token as people read it: itself, except for GPT-2's ids
+    # a word, as people write it, into tokens; none if no pieces spell it
+    split: Callable[[str], list[str]]
+    # a token as people read it: itself, except for GPT-2's ids
+    readable: Callable[[str], str] = str
 
     def indices(self, word: str) -> list[int]:
         """The rows of a word's tokens; none if one of them is special or not in the vocabulary."""
@@ -54,8 +60,8 @@ class TokenizerOptions:
         gpt2_vocab_bpe: vocab.bpe of "gpt2".
         sentencepiece_model: model of "sentencepiece".
         bpe_codes: codes of "subword_nmt", or of "fastbpe", which reads both.
-        after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as at the beginning of
-            a text (`sea`). The other kinds have one form only.
+        after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as
+            at the beginning of a text (`sea`). The other kinds have one form only.
     """
 
     kind: str = "words"
@@ -70,7 +76,9 @@ class TokenizerOptions:
 
         The pieces of GPT-2 may be in it as ids (`15496`) or as strings (`Ġhomepage`).
         """
-        index = {token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial}
+        index = {
+            token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial
+        }
         if self.kind == "words":
             token_of = find_word(index)
             return WordTokenizer("words", index, dictionary.unk(), lambda word: [token_of(word)])
@@ -82,9 +90,17 @@ class TokenizerOptions:
         if self.kind != "gpt2":
             return WordTokenizer(self.kind, index, dictionary.unk(), split)
         pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
-        if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):  # ids; of WikiText-2's words, 3% are digits
-            return WordTokenizer(self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token))
-        return WordTokenizer(self.kind, index, dictionary.unk(), lambda word: [pieces[piece] for piece in split(word)])
+        # ids; of WikiText-2's words, 3% are digits
+        if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):
+            return WordTokenizer(
+                self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token)
+            )
+        return WordTokenizer(
+            self.kind,
+            index,
+            dictionary.unk(),
+            lambda word: [pieces[piece] for piece in split(word)],
+        )
 
     def _encoder(self) -> Any:
         from fairseq.data.encoders import build_bpe
@@ -92,40 +108,57 @@ class TokenizerOptions:
         for name in FILES[self.kind]:
             if getattr(self, name) is None:
                 option = f"--{name.replace('_', '-')}"
-                raise UserError(f"{option}: found none; name the file that the data was encoded with")
+                raise UserError(
+                    f"{option}: found none; name the file that the data was encoded with"
+                )
         files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
         if "bpe_codes" in files:
             _check_codes(self.kind, files["bpe_codes"])
         try:
             return build_bpe(argparse.Namespace(bpe=self.kind, **files))
         except ImportError as error:
-            how = "'.[eval]'" if self.kind != "fastbpe" else "cython, then: pip install --no-build-isolation fastBPE"
+            how = (
+                "'.[eval]'"
+                if self.kind != "fastbpe"
+                else "cython, then: pip install --no-build-isolation fastBPE"
+            )
             raise UserError(f"--bpe {self.kind}: {first_line(error)}; pip install {how}") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
-                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what --bpe {self.kind} reads"
+                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "
+                f"--bpe {self.kind} reads"
             ) from error
 
 
 def _check_codes(kind: str, path: str) -> None:
-    """Refuses codes of another program: fastBPE would read beyond a line of one column, and ignore an older format."""
-    lines = [line.rstrip("\r\n").split(" ") for line in read_lines(path, f"what --bpe {kind} reads")]
+    """Refuses codes of another program: fastBPE would read beyond a line of one column, and ignore
+    an older format."""
+    lines = [
+        line.rstrip("\r\n").split(" ") for line in read_lines(path, f"what --bpe {kind} reads")
+    ]
     columns = {len(line) for line in lines}
     if kind == "subword_nmt" and columns == {3}:
         raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
     is_of_subword_nmt = lines[:1] == [["#version:", "0.2"]] and columns == {2}
     if kind == "fastbpe" and lines and columns != {3} and not is_of_subword_nmt:
-        raise UserError(f"{path}: unreadable (found other lines than `a b 12`); expected what --bpe fastbpe reads")
+        raise UserError(
+            f"{path}: unreadable (found other lines than `a b 12`); expected what "
+            "--bpe fastbpe reads"
+        )
 
 
 WORDS = TokenizerOptions()  # each word of running text is a token of its own
 
 
 def find_word(tokens: Collection[str]) -> Callable[[str], str]:
-    """Gives the token that is a word: of pieces `▁list` and `list`, the first; the second is the end of other words.
+    """Gives the token that is a word: of pieces `▁list` and `list`, the first; the second is the
+    end of other words.
 
-    In a vocabulary of words, hardly any token has one of the marks of a piece, and a word is itself.
+    In a vocabulary of words, hardly any token has one of the marks of a piece, and a word is
+    itself.
     """
     often = PIECES_SHARE * len(tokens)
-    marks = [mark for mark in WORD_STARTS if sum(token.startswith(mark) for token in tokens) >= often]
+    marks = [
+        mark for mark in WORD_STARTS if sum(token.startswith(mark) for token in tokens) >= often
+    ]
     return lambda word: next((mark + word for mark in marks if mark + word in tokens), word)

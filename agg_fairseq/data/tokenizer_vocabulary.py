@@ -1,4 +1,5 @@
-"""The vocabulary of a model of Hugging Face transformers: its tokenizer.json, and how often tokens occur in a text."""
+"""The vocabulary of a model of Hugging Face transformers: its tokenizer.json, and how often tokens
+occur in a text."""
 
 from __future__ import annotations
 
@@ -32,13 +33,15 @@ class TokenizerVocabulary(Vocabulary):
     path: Path  # of the file
     tokenizer: Any  # a `tokenizers.Tokenizer`, without truncation and padding
     unknown: int | None  # the row of the token that stands for all unknown ones
-    rows: int  # V, those of the embedding; rows beyond the tokenizer's last token only fill the matrix
+    # V, those of the embedding; rows beyond the tokenizer's last token only fill the matrix
+    rows: int
     counts: Tensor | None  # (V,) int64 occurrences in a text
     byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from tokenizer.json; `rows`: V, None for as many as it has tokens."""
+        """The vocabulary without counts, from tokenizer.json; `rows`: V, None for as many as it has
+        tokens."""
         return cls.parse(path.read_text(encoding="utf-8"), path, rows)
 
     @classmethod
@@ -52,14 +55,23 @@ class TokenizerVocabulary(Vocabulary):
             byte_level = "ByteLevel" in json.dumps(saved.get("decoder"))
             tokenizer = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # a bare one of tokenizers
-            raise UserError(f"{path}: unreadable ({first_line(error)}); expected the model's tokenizer") from error
+            raise UserError(
+                f"{path}: unreadable ({first_line(error)}); expected the model's tokenizer"
+            ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
         rows = tokenizer.get_vocab_size(with_added_tokens=True) if rows is None else rows
-        beyond = [token for token, row in tokenizer.get_vocab(with_added_tokens=False).items() if row >= rows]
+        beyond = [
+            token
+            for token, row in tokenizer.get_vocab(with_added_tokens=False).items()
+            if row >= rows
+        ]
         if beyond:
-            raise UserError(f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows; expected the model's file")
+            raise UserError(
+                f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows; "
+                "expected the model's file"
+            )
         return cls(path, tokenizer, unknown, rows, None, byte_level)
 
     def counted_in(self, text: str | Path) -> TokenizerVocabulary:
@@ -76,14 +88,17 @@ class TokenizerVocabulary(Vocabulary):
         return torch.from_numpy(counts)
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
-        """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a row are left out."""
+        """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a
+        row are left out."""
         try:
             with open(text, encoding="utf-8") as file:
                 while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
                     rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
                     yield rows[rows < self.rows]
         except UnicodeDecodeError as error:
-            raise UserError(f"{text}: unreadable ({first_line(error)}); expected text in UTF-8") from error
+            raise UserError(
+                f"{text}: unreadable ({first_line(error)}); expected text in UTF-8"
+            ) from error
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens."""
@@ -108,7 +123,8 @@ class TokenizerVocabulary(Vocabulary):
 
     @property
     def unused(self) -> list[int]:
-        """Rows without a token, tokens that are named as unused or reserved, and bytes that no UTF-8 has."""
+        """Rows without a token, tokens that are named as unused or reserved, and bytes that no
+        UTF-8 has."""
         no_bytes = {chr(byte) if self.byte_level else f"<0x{byte:02X}>" for byte in NO_UTF8}
         return [
             row
@@ -118,28 +134,37 @@ class TokenizerVocabulary(Vocabulary):
 
     @property
     def excluded(self) -> Tensor:
-        """(V,) bool, `special_ids` and `unused`: a text that is encoded without special tokens has none of these."""
+        """(V,) bool, `special_ids` and `unused`: a text that is encoded without special tokens has
+        none of these."""
         is_excluded = torch.zeros(self.rows, dtype=torch.bool)
         is_excluded[[*self.special_ids, *self.unused]] = True
         return is_excluded
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
-        """Splits words as they are split in running text, after another word, by the tokenizer of the model.
+        """Splits words as they are split in running text, after another word, by the tokenizer of
+        the model.
 
         If `tokenizer.after_space` is False, a word is split as at the beginning of a text.
         """
         if replace(tokenizer, after_space=True) != WORDS:
-            raise UserError(f"--bpe: found {tokenizer.kind}; expected none, since the model has {self.path}")
+            raise UserError(
+                f"--bpe: found {tokenizer.kind}; expected none, since the model has {self.path}"
+            )
         special_ids = set(self.special_ids)
         index = {token: row for row, token in enumerate(self.tokens) if row not in special_ids}
         context = f"{CONTEXT} " if tokenizer.after_space else ""
         before = self.encode(context.strip()).ids
 
         def split(word: str) -> list[str]:
-            """No tokens if they cannot be told from those of the word before, or leave out a character."""
+            """No tokens if they cannot be told from those of the word before, or leave out a
+            character."""
             encoding = self.encode(context + word)
             start = len(before)
-            covered = {position for begin, end in encoding.offsets[start:] for position in range(begin, end)}
+            covered = {
+                position
+                for begin, end in encoding.offsets[start:]
+                for position in range(begin, end)
+            }
             wanted = range(len(context), len(context) + len(word))
             if encoding.ids[:start] != before or not covered.issuperset(wanted):
                 return []

@@ -1,4 +1,5 @@
-"""The vocabulary of a model with its training frequencies, and the frequency groups of its tokens."""
+"""The vocabulary of a model with its training frequencies, and the frequency groups of its
+tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +23,10 @@ GROUPINGS = {
 }
 """The ways to group tokens by frequency, as signatures say them."""
 GROUP_MEANINGS = {
-    "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training frequency",
-    "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the training text",
+    "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training "
+    "frequency",
+    "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
+    "training text",
 }
 """What frequent, medium and rare tokens are in each of them."""
 
@@ -31,22 +34,29 @@ GROUP_MEANINGS = {
 class Vocabulary:
     """The tokens that the rows of an output embedding stand for. Its kinds have two methods:
 
-    `word_tokenizer(options)` splits words into these tokens; one that has a tokenizer of its own takes `WORDS` alone.
-    `counts_in(text)` (V,) int64 are the occurrences in the training split of a folder, or for a tokenizer in a file.
+    `word_tokenizer(options)` splits words into these tokens; one that has a tokenizer of its own
+    takes `WORDS` alone. `counts_in(text)` (V,) int64 are the occurrences in the training split of a
+    folder, or for a tokenizer in a file.
     """
 
-    counts: Tensor | None  # (V,) int64 occurrences of each as a target in the training text, where they are known
+    # (V,) int64 occurrences of each as a target in the training text, where they are known
+    counts: Tensor | None
     tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
     excluded: Tensor  # (V,) bool, rows that are in no frequency group
-    special_ids: list[int]  # rows of tokens that stand for no text, which are never listed as neighbors
+    # rows of tokens that stand for no text, which are never listed as neighbors
+    special_ids: list[int]
     unused: list[int]  # rows that were certainly in no training text
 
     def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
-        """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in another text."""
+        """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in
+        another text."""
         if occurrences_in is not None:
             return occurrence_groups(self.counts_in(occurrences_in), excluded=self.excluded)
         if self.counts is None:
-            raise UserError("--train-text: found none; expected a text to count tokens in, for the frequency groups")
+            raise UserError(
+                "--train-text: found none; expected a text to count tokens in, for the "
+                "frequency groups"
+            )
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
         return of_counts(self.counts, excluded=self.excluded)
 
@@ -62,20 +72,27 @@ class BinarizedVocabulary(Vocabulary):
     split: Path  # of the training split without its suffix
 
     @classmethod
-    def load(cls, data: str | Path, languages: tuple[str | None, str | None] | None = None) -> BinarizedVocabulary:
+    def load(
+        cls, data: str | Path, languages: tuple[str | None, str | None] | None = None
+    ) -> BinarizedVocabulary:
         """That of a folder with the training split.
 
-        `languages` is None for a language model, else source and target; one that is None is that of the only pair in
-        the folder.
+        `languages` is None for a language model, else source and target; one that is None is that
+        of the only pair in the folder.
         """
         if languages is None:
             dictionary, suffixes, joined = load_dictionary(data), [""], False
         else:
-            source, target = languages = languages if all(languages) else training_pair(data, *languages)
+            source, target = languages = (
+                languages if all(languages) else training_pair(data, *languages)
+            )
             dictionary = load_dictionary(data, f"dict.{target}.txt")
-            suffixes = [f".{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")]
+            suffixes = [
+                f".{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")
+            ]
             joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
-        parts = split_parts(data, "train", suffixes) or [Path(data) / f"train{suffixes[0]}"]  # which is then refused
+        # which is then refused
+        parts = split_parts(data, "train", suffixes) or [Path(data) / f"train{suffixes[0]}"]
         counts = torch.stack([count_tokens(data, dictionary, part.name) for part in parts]).sum(0)
         return cls(dictionary, counts, languages, joined, parts[0])
 
@@ -91,7 +108,8 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def special_ids(self) -> list[int]:
-        """The special tokens, and the entries without occurrences that fairseq pads a dictionary with."""
+        """The special tokens, and the entries without occurrences that fairseq pads a dictionary
+        with."""
         return in_no_group(self.dictionary).nonzero().squeeze(1).tolist()
 
     @property
@@ -104,7 +122,8 @@ class BinarizedVocabulary(Vocabulary):
         other = BinarizedVocabulary.load(text, self.languages)
         if other.tokens != self.tokens:
             raise UserError(
-                f"{text}: found another dictionary than that of the model; expected fairseq-preprocess "
+                f"{text}: found another dictionary than that of the model; expected "
+                "fairseq-preprocess "
                 "with --srcdict or --tgtdict, the dict.txt of the model's data"
             )
         return other.counts

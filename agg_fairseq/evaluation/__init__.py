@@ -1,6 +1,8 @@
-"""The evaluations behind the commands, as functions: checkpoints, data and options in, a `Result` out.
+"""The evaluations behind the commands, as functions: checkpoints, data and options in, a `Result`
+out.
 
-docs/evaluation.md has examples, and `agg-fairseq COMMAND --help` explains each table. What several functions take:
+docs/evaluation.md has examples, and `agg-fairseq COMMAND --help` explains each table. What several
+functions take:
 
     models      by the names of their rows, as `open_models` returns them; all over one vocabulary
     data        folder written by `fairseq-preprocess`, with the training split, in which tokens are counted

@@ -1,4 +1,5 @@
-"""Whether the embeddings of translation models know which words of the two languages were aligned."""
+"""Whether the embeddings of translation models know which words of the two languages were
+aligned."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,21 +16,26 @@ ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no 
 
 
 def align_sim(
-    models: Mapping[str, Checkpoint], data: str | Path, alignments: str | Path, *, groups: str = "frequency"
+    models: Mapping[str, Checkpoint],
+    data: str | Path,
+    alignments: str | Path,
+    *,
+    groups: str = "frequency",
 ) -> Result:
-    """Measures whether embeddings of translation models are similar for words of the two languages that were aligned.
+    """Measures whether embeddings of translation models are similar for words of the two languages
+    that were aligned.
 
     Args:
         models: translation models over one joined dictionary.
         data: with the training split; tokens are counted on its target side.
-        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence pair: positions,
-            from 0, of a source and a target token for each link.
+        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence
+            pair: positions, from 0, of a source and a target token for each link.
 
     Returns:
-        Result: a row per model, with `align_sim` by group (0 to 1), the mean of `metrics.align_sim` over the tokens
-        that were aligned, None where there are none, and beside it `path` and `matrix`; the row `orthogonal`, of
-        embeddings that are all at right angles; and the row `labeled tokens`, their number. Facts: `groups`, their
-        sizes.
+        Result: a row per model, with `align_sim` by group (0 to 1), the mean of `metrics.align_sim`
+        over the tokens that were aligned, None where there are none, and beside it `path` and
+        `matrix`; the row `orthogonal`, of embeddings that are all at right angles; and the row
+        `labeled tokens`, their number. Facts: `groups`, their sizes.
 
     Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
     """
@@ -38,8 +44,12 @@ def align_sim(
     members = vocabulary.groups(groups)
     if not vocabulary.joined or vocabulary.languages is None:
         found = "separate dictionaries" if vocabulary.languages else "a language model"
-        raise UserError(f"{data}: found {found}; AlignSim expects that of fairseq-preprocess --joined-dictionary")
-    # The positions of the links are in the order of the files, which a model from Y to X may have been trained on too.
+        raise UserError(
+            f"{data}: found {found}; AlignSim expects that of fairseq-preprocess "
+            "--joined-dictionary"
+        )
+    # The positions of the links are in the order of the files, which a model from Y to X may have
+    # been trained on too.
     source, target = vocabulary.languages
     if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():
         source, target = target, source
@@ -57,7 +67,9 @@ def align_sim(
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     group_of_labeled = members.of_token[links.tokens()]
-    labeled = {group: int(group_of_labeled.eq(index).sum()) for index, group in enumerate(members.names)}
+    labeled = {
+        group: int(group_of_labeled.eq(index).sum()) for index, group in enumerate(members.names)
+    }
     rows[LABELED] = {"align_sim": {**labeled, "total": len(group_of_labeled)}}
     settings = {
         "matrix": matrix_setting(models),
@@ -68,4 +80,6 @@ def align_sim(
         "pairs": len(links.count),
         "labels": "symmetric",
     }
-    return Result(rows, {"align_sim": (*members.names, "total")}, settings, {"groups": members.sizes()})
+    return Result(
+        rows, {"align_sim": (*members.names, "total")}, settings, {"groups": members.sizes()}
+    )

@@ -28,29 +28,37 @@ def bleu(
     tokenize: str = "13a",
     moses: str | None = None,
 ) -> Result:
-    """Tokenized BLEU (Vaswani et al. 2017) and sacreBLEU of translations of one split that fairseq-generate printed.
+    """Tokenized BLEU (Vaswani et al. 2017) and sacreBLEU of translations of one split that
+    fairseq-generate printed.
 
     Args:
-        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of several hypotheses
-            for a sentence, the one with the best score counts.
-        reference: the untokenized target side of the split, a sentence per line; None: no sacreBLEU.
-        tokenize: name of sacreBLEU's tokenizer, such as zh; its default, 13a, does not split Chinese and Japanese.
+        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of
+            several hypotheses for a sentence, the one with the best score counts.
+        reference: the untokenized target side of the split, a sentence per line; None: no
+            sacreBLEU.
+        tokenize: name of sacreBLEU's tokenizer, such as zh; its default, 13a, does not split
+            Chinese and Japanese.
         moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized.
 
     Returns:
-        Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other attributes of
-        `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is undefined, `sentences` and `path`. Facts:
-        `reference`.
+        Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other
+        attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is
+        undefined, `sentences` and `path`. Facts: `reference`.
 
     Reference: Vaswani et al. (2017); Post (2018).
     """
     if moses is not None and reference is None:
-        raise UserError("--moses: found no --reference; expected one, since only sacreBLEU needs plain text")
+        raise UserError(
+            "--moses: found no --reference; expected one, since only sacreBLEU needs plain text"
+        )
     translations = {name: read_translations(path) for name, path in logs.items()}
     first, *others = translations.values()
     for log in others:
-        if log.references != first.references:  # BLEU is compared only of the same sentences, in the same tokens
-            raise UserError(f"{log.path}: found other T-… lines than in {first.path}; expected the same text")
+        # BLEU is compared only of the same sentences, in the same tokens
+        if log.references != first.references:
+            raise UserError(
+                f"{log.path}: found other T-… lines than in {first.path}; expected the same text"
+            )
     references = None
     if reference is not None:
         references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
@@ -62,31 +70,44 @@ def bleu(
 
         detokenizer = MosesDetokenizer(lang=moses)
     rows, settings = {}, {"sentences": len(first.references)}
-    for name, log in tqdm(translations.items(), desc="scoring", unit="log", disable=None, leave=False):
+    for name, log in tqdm(
+        translations.items(), desc="scoring", unit="log", disable=None, leave=False
+    ):
         if log.decoded and references is None:
             raise UserError(
-                f"{log.path}: found detokenized text (D differs from H); expected --reference, for sacreBLEU"
+                f"{log.path}: found detokenized text (D differs from H); expected --reference, for "
+                "sacreBLEU"
             )
         for lines in [log.texts] if log.decoded else [log.texts, log.references]:
             having = [line for line in lines if SUBWORD.search(line)]
             if len(having) > SUBWORD_SHARE * len(lines):
                 raise UserError(
-                    f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with --remove-bpe, or "
+                    f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
+                    "--remove-bpe, or "
                     "--remove-bpe sentencepiece"
                 )
         of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
         of_text, texts = None, log.texts
         if references is not None:
-            texts = texts if moses is None else [detokenizer.detokenize(line.split()) for line in texts]
+            texts = (
+                texts if moses is None else [detokenizer.detokenize(line.split()) for line in texts]
+            )
             of_text = corpus_bleu(texts, references, tokenize=tokenize)
         rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
         for measure, bleu_of_log in (("bleu", of_tokens), ("sacrebleu", of_text)):
             parts = bleu_of_log._asdict() if bleu_of_log else dict.fromkeys(Bleu._fields)
-            rows[name] |= {measure: parts.pop("score"), **{f"{measure}_{part}": parts[part] for part in parts}}
+            rows[name] |= {
+                measure: parts.pop("score"),
+                **{f"{measure}_{part}": parts[part] for part in parts},
+            }
         if of_tokens:
             settings["bleu"] = f"compounds-split,[{of_tokens.signature}]"
         if of_text:
-            text = "as-generated" if moses is None else f"sacremoses-{metadata.version('sacremoses')}-{moses}"
+            text = (
+                "as-generated"
+                if moses is None
+                else f"sacremoses-{metadata.version('sacremoses')}-{moses}"
+            )
             settings["sacrebleu"] = f"{text},[{of_text.signature}]"
     facts = {"reference": None if reference is None else str(reference)}
     return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)

@@ -1,4 +1,5 @@
-"""A model whose frequency groups are calibrated: one offset per group, saved as the bias of its output layer."""
+"""A model whose frequency groups are calibrated: one offset per group, saved as the bias of its
+output layer."""
 
 import copy
 from pathlib import Path
@@ -16,7 +17,10 @@ from .inputs import find_device
 from .scoring import BinarizedText
 
 LAYER = "decoder.output_projection"
-COLUMNS = {"perplexity": ("frequent", "medium", "rare", "total"), "expected_over_observed": ("rare",)}
+COLUMNS = {
+    "perplexity": ("frequent", "medium", "rare", "total"),
+    "expected_over_observed": ("rare",),
+}
 
 
 def calibrate(
@@ -30,21 +34,25 @@ def calibrate(
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
-    """Calibrates the groups of tokens of a trained model: on the split, each is then expected as often as it appears.
+    """Calibrates the groups of tokens of a trained model: on the split, each is then expected as
+    often as it appears.
 
-    One offset per group (frequent, medium, rare; or those of `occurrences_in`) is fitted on a split, added to the
-    logits of its tokens, and saved as the bias of the output layer, on top of an old bias.
+    One offset per group (frequent, medium, rare; or those of `occurrences_in`) is fitted on a
+    split, added to the logits of its tokens, and saved as the bias of the output layer, on top of
+    an old bias.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         output: model to write, of a model with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
-        occurrences_in: group tokens by their occurrences in the training split of this folder, as `perplexity` does.
-        share: of the offsets that is added, in (0, 1]; below 1, groups come only nearer to how often they appear.
+        occurrences_in: group tokens by their occurrences in the training split of this folder, as
+            `perplexity` does.
+        share: of the offsets that is added, in (0, 1]; below 1, groups come only nearer to how
+            often they appear.
 
     Returns:
-        Result: the rows `as it was` and `calibrated`, with `perplexity` and `expected_over_observed` of the split by
-        group. Facts: `offsets` by group, in nats.
+        Result: the rows `as it was` and `calibrated`, with `perplexity` and
+        `expected_over_observed` of the split by group. Facts: `offsets` by group, in nats.
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
@@ -60,7 +68,9 @@ def calibrate(
     with_bias = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
     with_bias |= {already: already for already in with_bias.values()}
     if name not in with_bias or model.model_options.get("adaptive_softmax_cutoff") is not None:
-        expected = "a transformer_lm or transformer with one softmax, with a log-unigram bias or without"
+        expected = (
+            "a transformer_lm or transformer with one softmax, with a log-unigram bias or without"
+        )
         raise UserError(f"{model}: found a model {name}; expected {expected}")
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}
@@ -73,7 +83,8 @@ def calibrate(
     offsets = share * statistics.fit_offsets()
 
     parameters = dict(model.parameters)
-    shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]  # (V,); the last, of index −1, is of no group
+    # (V,); the last, of index −1, is of no group
+    shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]
     if f"{LAYER}.counts" not in parameters:
         parameters[f"{LAYER}.counts"] = vocabulary.counts.double()  # as `UnigramLinear` saves them
         shift = shift - log_unigram(vocabulary.counts)  # which that layer adds
@@ -81,21 +92,36 @@ def calibrate(
         shift = shift + parameters[f"{LAYER}.bias_shift"]
     weight = model.output_embedding.saved
     parameters.pop("decoder.embed_out", None)  # as older versions of fairseq name it
-    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}  # also in a half-precision model
-    # All else is as it was, but for the state of the optimizer and the best validation, which are of the old model.
+    # also in a half-precision model
+    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}
+    # All else is as it was, but for the state of the optimizer and the best validation, which are
+    # of the old model.
     state = {**model.state, **{key: copy.deepcopy(model.state.get(key)) for key in ("cfg", "args")}}
-    extra = {key: value for key, value in (state.get("extra_state") or {}).items() if key not in ("best", "val_loss")}
+    extra = {
+        key: value
+        for key, value in (state.get("extra_state") or {}).items()
+        if key not in ("best", "val_loss")
+    }
     state |= {"model": parameters, "last_optimizer_state": None, "extra_state": extra}
     options = state["cfg"]["model"] if state["cfg"] else state["args"]
     options = options if isinstance(options, dict) else vars(options)
-    names = {key: with_bias[name] + options[key].removeprefix(name) for key in ("_name", "arch") if options.get(key)}
+    names = {
+        key: with_bias[name] + options[key].removeprefix(name)
+        for key in ("_name", "arch")
+        if options.get(key)
+    }
     options.update(names, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
     as_it_was = statistics.measures()
     rows = {"as it was": {measure: as_it_was[measure] for measure in COLUMNS}}
     rows["calibrated"] = statistics.calibrated(offsets)
-    settings = {"fitted-on": split, "targets": statistics.tokens, **text.settings(models, vocabulary), "share": share}
+    settings = {
+        "fitted-on": split,
+        "targets": statistics.tokens,
+        **text.settings(models, vocabulary),
+        "share": share,
+    }
     settings["occurrences-in"] = None if occurrences_in is None else str(occurrences_in)
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
     return Result(rows, with_groups(COLUMNS, groups.names), settings, facts)

@@ -21,8 +21,10 @@ class Translations:
 
     path: str
     references: list[str]  # the T lines
-    tokens: list[str]  # the H lines; of several for a sentence (--nbest), the one with the best score
-    texts: list[str]  # the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same
+    # the H lines; of several for a sentence (--nbest), the one with the best score
+    tokens: list[str]
+    # the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same
+    texts: list[str]
 
     @property
     def decoded(self) -> bool:
@@ -32,7 +34,8 @@ class Translations:
 
 def read_translations(path: str | Path) -> Translations:
     """Reads the lines T-id, H-id and D-id of a log, in any order and among others."""
-    found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "THD"}  # scores and texts by id
+    # scores and texts by id
+    found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "THD"}
     for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
         if match := SENTENCE.match(line):
             kind, index, rest = match[1], int(match[2]), line[match.end() :]
@@ -46,28 +49,43 @@ def read_translations(path: str | Path) -> Translations:
     references, tokens, texts = found.values()
     ids = sorted(references)
     numbers = [{index: len(of_kind[index]) for index in of_kind} for of_kind in found.values()]
-    if not ids or numbers[0] != dict.fromkeys(ids, 1) or numbers[1].keys() != set(ids) or numbers[1] != numbers[2]:
-        lines = ", ".join(f"{sum(of_kind.values())} {kind}-…" for kind, of_kind in zip("THD", numbers, strict=True))
+    if (
+        not ids
+        or numbers[0] != dict.fromkeys(ids, 1)
+        or numbers[1].keys() != set(ids)
+        or numbers[1] != numbers[2]
+    ):
+        lines = ", ".join(
+            f"{sum(of_kind.values())} {kind}-…"
+            for kind, of_kind in zip("THD", numbers, strict=True)
+        )
         raise UserError(f"{path}: found {lines} lines, which do not belong together: {CUT}")
     if ids[-1] != len(ids) - 1:
         missing = next(number for number, index in enumerate(ids) if number != index)
-        raise UserError(f"{path}: found no id {missing}; run fairseq-generate --required-batch-size-multiple 1")
+        raise UserError(
+            f"{path}: found no id {missing}; run fairseq-generate --required-batch-size-multiple 1"
+        )
 
     def best(lines: list[tuple[float, str]]) -> str:
         """The text of the best score; NaN is none."""
         return max(lines, key=lambda line: -math.inf if math.isnan(line[0]) else line[0])[1]
 
-    return Translations(str(path), *([best(of_kind[index]) for index in ids] for of_kind in found.values()))
+    return Translations(
+        str(path), *([best(of_kind[index]) for index in ids] for of_kind in found.values())
+    )
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
-    """The numbers that a run logged, in order: a dictionary per update, by the names that fairseq-train prints.
+    """The numbers that a run logged, in order: a dictionary per update, by the names that
+    fairseq-train prints.
 
-    Values that are no numbers are left out. What was trained again after a resume replaces what was logged before.
+    Values that are no numbers are left out. What was trained again after a resume replaces what was
+    logged before.
 
     Args:
         path: what `fairseq-train --log-format json --log-file FILE` wrote.
-        tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a validation split.
+        tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a
+            validation split.
     """
     entries: list[dict[str, float]] = []
     for line in read_lines(path, "the file given to fairseq-train --log-file", errors="replace"):
@@ -77,7 +95,9 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
         except ValueError:  # a line that was cut off, or that is something else
             continue
         # The tag is the prefix of the names.
-        tags = (name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates"))
+        tags = (
+            name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates")
+        )
         if next(tags, "train_inner") != tag or not match:
             continue
         numbers = {}
@@ -90,5 +110,8 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
             entries.pop()
         entries.append(numbers)
     if not entries:
-        raise UserError(f"{path}: found no {tag!r} lines; expected a log of fairseq-train --log-format json --log-file")
+        raise UserError(
+            f"{path}: found no {tag!r} lines; expected a log of fairseq-train "
+            "--log-format json --log-file"
+        )
     return entries

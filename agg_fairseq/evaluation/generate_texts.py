@@ -34,32 +34,41 @@ def generate_texts(
 ) -> Result:
     """Continues the prefixes of a split with a language model, and writes a JSON object per line.
 
-    The split is read as one stream of tokens, including its line ends, and cut into blocks of a prefix and its
-    reference; an incomplete block at the end is dropped. `prefix`, `continuation` and `reference` contain tokens of the
-    dictionary, separated by spaces.
+    The split is read as one stream of tokens, including its line ends, and cut into blocks of a
+    prefix and its reference; an incomplete block at the end is dropped. `prefix`, `continuation`
+    and `reference` contain tokens of the dictionary, separated by spaces.
 
     Args:
         model: a language model over the dictionary of `data`.
         output: texts to write.
         length: tokens of a continuation and of a reference.
         max_texts: continue only the first N prefixes; None: all.
-        topk: draw each token from the K of the highest probability; None: take the most probable one.
+        topk: draw each token from the K of the highest probability; None: take the most probable
+            one.
         seed: of the random numbers, 0 to 2⁶³ − 1.
-        f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint says.
-        batch_size: texts at a time; changes no text, except those of `sample-class`, which the model itself draws.
+        f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint
+            says.
+        batch_size: texts at a time; changes no text, except those of `sample-class`, which the
+            model itself draws.
 
     Returns:
-        Result: a single row, named by `output`, with `texts`, `generated_tokens`, `unused_tokens`, those of the split
-        that are in no block, and beside the measures the `path` of the checkpoint.
+        Result: a single row, named by `output`, with `texts`, `generated_tokens`, `unused_tokens`,
+        those of the split that are in no block, and beside the measures the `path` of the
+        checkpoint.
 
     Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
     """
     check_writable(output, model.path)
     model.check_vocabulary(len(load_dictionary(data)), data)
     if f2_decoding and "f2_decoding" not in model.model_options:
-        raise UserError(f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one")
+        raise UserError(
+            f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one"
+        )
     torch_device = find_device(device)
-    overrides = {"sample_break_mode": "none", **({"f2_decoding": f2_decoding} if f2_decoding else {})}
+    overrides = {
+        "sample_break_mode": "none",
+        **({"f2_decoding": f2_decoding} if f2_decoding else {}),
+    }
     from ..models.from_checkpoint import build_model  # imports fairseq
 
     network, task = build_model(model, data, overrides)
@@ -70,11 +79,15 @@ def generate_texts(
     size = prefix_length + length
     task.args.tokens_per_sample = size
     task.load_dataset(split)
-    stream = task.dataset(split).dataset  # item i: the tokens before those of block i, its tokens, …
+    # item i: the tokens before those of block i, its tokens, …
+    stream = task.dataset(split).dataset
     tokens = int(stream.sizes.sum())
     if tokens < size:
-        raise UserError(f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length")
-    blocks = torch.stack([stream[index][1] for index in range(tokens // size)[:max_texts]])  # N x (P + L)
+        raise UserError(
+            f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length"
+        )
+    # N x (P + L)
+    blocks = torch.stack([stream[index][1] for index in range(tokens // size)[:max_texts]])
 
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
@@ -83,11 +96,17 @@ def generate_texts(
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
-            for batch in tqdm(blocks.split(batch_size), desc="continuing", unit="batch", disable=None, leave=False):
+            for batch in tqdm(
+                blocks.split(batch_size), desc="continuing", unit="batch", disable=None, leave=False
+            ):
                 prefixes, references = batch[:, :prefix_length], batch[:, prefix_length:]
                 known = pad(prefixes, (1, 0), value=dictionary.bos()) if adds_bos else prefixes
-                continued = decoding.continuation(network, known.to(torch_device), length, **options)
-                for texts in zip(prefixes.tolist(), continued.tolist(), references.tolist(), strict=True):
+                continued = decoding.continuation(
+                    network, known.to(torch_device), length, **options
+                )
+                for texts in zip(
+                    prefixes.tolist(), continued.tolist(), references.tolist(), strict=True
+                ):
                     words = (" ".join(dictionary[token] for token in text) for text in texts)
                     line = dict(zip(("prefix", "continuation", "reference"), words, strict=True))
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -106,4 +125,6 @@ def generate_texts(
         "seed": seed,
         "batch-size": batch_size if used_decoding == "sample-class" else None,  # drawn by the model
     }
-    return Result({str(output): {"path": str(model), **numbers}}, dict.fromkeys(numbers, [""]), settings)
+    return Result(
+        {str(output): {"path": str(model), **numbers}}, dict.fromkeys(numbers, [""]), settings
+    )

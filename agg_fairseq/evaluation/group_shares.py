@@ -31,31 +31,44 @@ def group_shares(
     """Shows how much of a text is rare, before anything is trained.
 
     Args:
-        data: folder written by `fairseq-preprocess`, with the training split; of a parallel one, the target side. With
-            `tokenizer`, a training text in UTF-8.
-        tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is in.
-        tokens_per_update: target tokens of an update, on all workers; None: without the rows and the column of β₂.
+        data: folder written by `fairseq-preprocess`, with the training split; of a parallel one,
+            the target side. With `tokenizer`, a training text in UTF-8.
+        tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is
+            in.
+        tokens_per_update: target tokens of an update, on all workers; None: without the rows and
+            the column of β₂.
         beta2: β₂ of Adam, in [0, 1), for a row of its own and for the setting `prediction`.
-        epochs: of the training; the setting `prediction` says whether the rule was measured with so many.
+        epochs: of the training; the setting `prediction` says whether the rule was measured with so
+            many.
         rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
 
     Returns:
-        Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, `target_share` by
-        split, with those of valid and test that are in the folder; a row `never in training`, if such tokens are in
-        another split. With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency; rows
-        `forgotten with …`, the tokens that Adam forgets with this β₂ (their `target_share` is s); and the predicted
+        Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`,
+        `target_share` by split, with those of valid and test that are in the folder; a row `never
+        in training`, if such tokens are in another split. With `tokens_per_update` also
+        `updates_per_occurrence`, that of a token of mean frequency; rows `forgotten with …`, the
+        tokens that Adam forgets with this β₂ (their `target_share` is s); and the predicted
         `change_by_beta2` of the perplexity with 0.999 instead.
 
-    Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1; for β₂, `functional.adam_memory`.
+    Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1; for β₂,
+        `functional.adam_memory`.
     """
     if beta2 is not None and (tokens_per_update is None or not 0 <= beta2 < 1):
-        raise UserError(f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}")
+        raise UserError(
+            f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}"
+        )
     if not 0 < rare_fraction < 1 or (tokens_per_update is not None and tokens_per_update < 1):
         found = f"--rare-fraction {rare_fraction}, --tokens-per-update {tokens_per_update}"
-        raise UserError(f"found {found}; expected a share of the vocabulary in (0, 1), and at least one token")
+        raise UserError(
+            f"found {found}; expected a share of the vocabulary in (0, 1), and at least one token"
+        )
     if tokenizer is None:
-        is_parallel = any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
-        vocabulary: Vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
+        is_parallel = (
+            any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
+        )
+        vocabulary: Vocabulary = BinarizedVocabulary.load(
+            data, (None, None) if is_parallel else None
+        )
         counts = {"train": vocabulary.counts}
         for split in ("valid", "test"):
             file = vocabulary.split.name.replace("train", split, 1)
@@ -68,7 +81,8 @@ def group_shares(
     frequencies = vocabulary.counts
     by_frequency = vocabulary.groups(groups)
     members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
-    members["total"] = (~vocabulary.excluded | (frequencies > 0)).nonzero().squeeze(1)  # special targets too
+    # special targets too
+    members["total"] = (~vocabulary.excluded | (frequencies > 0)).nonzero().squeeze(1)
     gated = rarest(frequencies, rare_fraction, vocabulary.excluded)
     members[f"rarest {100 * rare_fraction:g}%"] = gated.nonzero().squeeze(1)
     never = frequencies == 0
@@ -91,11 +105,17 @@ def group_shares(
             "fewest": int(of_group.min()) if len(tokens) else None,
             "most": int(of_group.max()) if len(tokens) else None,
             "target_share": {
-                split: (in_split[tokens].sum() / in_split.sum()).item() for split, in_split in counts.items()
+                split: (in_split[tokens].sum() / in_split.sum()).item()
+                for split, in_split in counts.items()
             },
         }
         if tokens_per_update is not None:
-            per_update = tokens_per_update * of_group.sum().item() / frequencies.sum().item() / max(1, len(tokens))
+            per_update = (
+                tokens_per_update
+                * of_group.sum().item()
+                / frequencies.sum().item()
+                / max(1, len(tokens))
+            )
             row["updates_per_occurrence"] = 1 / per_update if per_update else None
         if name in change:
             row["change_by_beta2"] = change[name]
@@ -117,10 +137,11 @@ def group_shares(
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """What the rule says of the change of the perplexity, in words, for a text of so many training tokens.
+    """What the rule says of the change of the perplexity, in words, for a text of so many training
+    tokens.
 
-    `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or test that never occur
-    in training.
+    `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or
+    test that never occur in training.
     """
     text = f"β₂ = {BEST} changes the perplexity by {change:+.1%}"
     if unknown > MOST_UNKNOWN:
@@ -130,5 +151,7 @@ def prediction(change: float, s: float, tokens: int, epochs: float, unknown: flo
     if epochs > MOST_EPOCHS:
         return f"{text}, or half as much: more than {MOST_EPOCHS} epochs gain less"
     if 0 < s < LEAST_SHARE:
-        return f"{text}, mostly more: with s below {LEAST_SHARE:.0%}, it was up to five times as much"
+        return (
+            f"{text}, mostly more: with s below {LEAST_SHARE:.0%}, it was up to five times as much"
+        )
     return f"{text}, within a factor of two"

@@ -1,4 +1,5 @@
-"""What evaluations ask of their inputs: models of one vocabulary, a split that is there, a device that works."""
+"""What evaluations ask of their inputs: models of one vocabulary, a split that is there, a device
+that works."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,14 +16,23 @@ from ..errors import UserError
 
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
-    """The vocabulary of models of one task and languages, all over it, from the folder with the training split."""
-    first: dict[tuple[str, str] | None, Checkpoint] = {}  # by source and target language, None for language models
+    """The vocabulary of models of one task and languages, all over it, from the folder with the
+    training split."""
+    # by source and target language, None for language models
+    first: dict[tuple[str, str] | None, Checkpoint] = {}
     for checkpoint in checkpoints.values():
         pair = checkpoint.languages
-        first.setdefault(pair if pair is None or all(pair) else training_pair(data, *pair), checkpoint)
+        first.setdefault(
+            pair if pair is None or all(pair) else training_pair(data, *pair), checkpoint
+        )
     if len(first) > 1:
-        kinds = [f"{model} ({'-'.join(pair) if pair else 'a language model'})" for pair, model in first.items()]
-        raise UserError(f"found {' and '.join(kinds)}; expected models of one task and its languages")
+        kinds = [
+            f"{model} ({'-'.join(pair) if pair else 'a language model'})"
+            for pair, model in first.items()
+        ]
+        raise UserError(
+            f"found {' and '.join(kinds)}; expected models of one task and its languages"
+        )
     vocabulary = BinarizedVocabulary.load(data, next(iter(first)))
     for checkpoint in checkpoints.values():
         checkpoint.check_vocabulary(len(vocabulary.tokens), data)
@@ -30,21 +40,32 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
 
 
 def load_embedding_vocabulary(
-    models: Mapping[str, EmbeddingSource], data: str | Path | None, train_text: str | Path | None = None
+    models: Mapping[str, EmbeddingSource],
+    data: str | Path | None,
+    train_text: str | Path | None = None,
 ) -> Vocabulary:
-    """The vocabulary of models whose output embeddings are all over it: of one task and languages, or one tokenizer.
+    """The vocabulary of models whose output embeddings are all over it: of one task and languages,
+    or one tokenizer.
 
-    `data` is for checkpoints of fairseq-train, `train_text` for models of transformers, without which it has no counts.
+    `data` is for checkpoints of fairseq-train, `train_text` for models of transformers, without
+    which it has no counts.
     """
     for model in models.values():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
     checkpoints = {name: model for name, model in models.items() if isinstance(model, Checkpoint)}
-    pretrained = {name: model for name, model in models.items() if isinstance(model, PretrainedModel)}
+    pretrained = {
+        name: model for name, model in models.items() if isinstance(model, PretrainedModel)
+    }
     if checkpoints and pretrained:
         first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
-        raise UserError(f"{second}: found a model of transformers; expected one vocabulary, that of {first}")
+        raise UserError(
+            f"{second}: found a model of transformers; expected one vocabulary, that of {first}"
+        )
     if train_text is not None and checkpoints or data is not None and pretrained:
-        raise UserError("--data is for checkpoints of fairseq-train, --train-text for models of transformers; drop one")
+        raise UserError(
+            "--data is for checkpoints of fairseq-train, --train-text for models of "
+            "transformers; drop one"
+        )
     if pretrained:
         vocabularies = {
             model: TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
@@ -53,10 +74,14 @@ def load_embedding_vocabulary(
         (first, vocabulary), *others = vocabularies.items()
         for model, other in others:
             if other.tokens != vocabulary.tokens:
-                raise UserError(f"{model}: found another vocabulary than in {first}; measure them one at a time")
+                raise UserError(
+                    f"{model}: found another vocabulary than in {first}; measure them one at a time"
+                )
         return vocabulary if train_text is None else vocabulary.counted_in(train_text)
     if data is None:
-        raise UserError("--data: found none; expected the data folder that the model was trained with")
+        raise UserError(
+            "--data: found none; expected the data folder that the model was trained with"
+        )
     return load_vocabulary(checkpoints, data)
 
 
@@ -64,7 +89,9 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
     """Checks that nothing that is measured has the name of another row of the table."""
     clash = next((name for name in names if name in taken), None)
     if clash is not None:
-        raise UserError(f"--name: found {clash!r}, a row of its own in the table; give another name")
+        raise UserError(
+            f"--name: found {clash!r}, a row of its own in the table; give another name"
+        )
 
 
 def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
@@ -72,11 +99,16 @@ def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
     return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
 
 
-def frequency_settings(data: str | Path | None, train_text: str | Path | None, groups: str) -> dict[str, str | None]:
+def frequency_settings(
+    data: str | Path | None, train_text: str | Path | None, groups: str
+) -> dict[str, str | None]:
     """How groups were formed, as settings of a result; none where there are no groups."""
     if data is None and train_text is None:
         return {}
-    return {"groups": GROUPINGS[groups], "counted-in": None if train_text is None else Path(train_text).name}
+    return {
+        "groups": GROUPINGS[groups],
+        "counted-in": None if train_text is None else Path(train_text).name,
+    }
 
 
 def find_device(name: str | None) -> torch.device:
@@ -85,5 +117,7 @@ def find_device(name: str | None) -> torch.device:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"--device: found {name!r}, which this machine lacks; expected cpu or cuda") from error
+        raise UserError(
+            f"--device: found {name!r}, which this machine lacks; expected cpu or cuda"
+        ) from error
     return device

@@ -33,16 +33,19 @@ def isotropy(
 ) -> Result:
     """Measures how evenly the output embeddings of models are distributed over all directions.
 
-    All values are computed in float64 over all rows of the embedding W, including those of special tokens, which are in
-    no group. With `data` or `train_text`, some are also measured for the rows of each group.
+    All values are computed in float64 over all rows of the embedding W, including those of special
+    tokens, which are in no group. With `data` or `train_text`, some are also measured for the rows
+    of each group.
 
     Returns:
-        Result: a row per model, with the fields of `metrics.Geometry` by group as of `geometry_by_group`,
-        `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those of the table), and beside the measures
-        `path`, `matrix`, `rows` (V) and `singular_values` (D, largest first, divided by the largest). A number is None
-        if it needs a group that is empty or not known. Facts: `groups`, their sizes or None.
+        Result: a row per model, with the fields of `metrics.Geometry` by group as of
+        `geometry_by_group`, `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those
+        of the table), and beside the measures `path`, `matrix`, `rows` (V) and `singular_values`
+        (D, largest first, divided by the largest). A number is None if it needs a group that is
+        empty or not known. Facts: `groups`, their sizes or None.
 
-    Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al. (2022).
+    Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al.
+        (2022).
     """
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
@@ -50,12 +53,19 @@ def isotropy(
             model.output_embedding  # noqa: B018 — all files are looked at before the first is measured
     else:
         by_frequency = load_embedding_vocabulary(models, data, train_text).groups(groups)
-        sizes, members = by_frequency.sizes(), {group: by_frequency.members(group) for group in GROUPS}
+        sizes, members = (
+            by_frequency.sizes(),
+            {group: by_frequency.members(group) for group in GROUPS},
+        )
     rows = {}
-    for name, model in tqdm(models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False):
+    for name, model in tqdm(
+        models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False
+    ):
         embedding = model.output_embedding
         weight = embedding.weight
-        cosine = metrics.mean_cosine_between(*(weight[members[group]] for group in ("rare", "frequent")))
+        cosine = metrics.mean_cosine_between(
+            *(weight[members[group]] for group in ("rare", "frequent"))
+        )
         singular_values = metrics.singular_values(weight).tolist()
         dimensions = len(singular_values)
         shown = {"σ2": 1, "σ10": 9, "median σ": dimensions // 2, "smallest σ": dimensions - 1}
@@ -66,31 +76,44 @@ def isotropy(
             **geometry_by_group(model, members),
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
             "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
-            "singular_value": {key: singular_values[at] if at < dimensions else None for key, at in shown.items()},
+            "singular_value": {
+                key: singular_values[at] if at < dimensions else None for key, at in shown.items()
+            },
             "singular_values": singular_values,
         }
     settings = {
         "matrix": matrix_setting(models),
-        "rows": ",".join(dict.fromkeys(str(row["rows"]) for row in rows.values())) + ",specials-included",
+        "rows": ",".join(dict.fromkeys(str(row["rows"]) for row in rows.values()))
+        + ",specials-included",
         "isotropy": "eigenvectors-of-WtW,float64",
         **frequency_settings(data, train_text, groups),
     }
     return Result(rows, COLUMNS, settings, {"groups": sizes})
 
 
-def geometry_by_group(model: EmbeddingSource, members: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
-    """The fields of `metrics.geometry` of the output embedding, each by group for its rows, and as `total` for all.
+def geometry_by_group(
+    model: EmbeddingSource, members: Mapping[str, Tensor]
+) -> dict[str, dict[str, float | None]]:
+    """The fields of `metrics.geometry` of the output embedding, each by group for its rows, and as
+    `total` for all.
 
-    All are centered at the mean row of the embedding. None where one is not defined, as for a group without rows.
+    All are centered at the mean row of the embedding. None where one is not defined, as for a group
+    without rows.
     """
     weight = model.output_embedding.weight
     if not weight.any():
-        raise UserError(f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model")
+        raise UserError(
+            f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
+        )
     center = metrics.mean_row(weight)
     fields: dict[str, dict[str, float | None]] = {field: {} for field in metrics.Geometry._fields}
     for group in (*members, "total"):
         rows = weight if group == "total" else weight[members[group]]
-        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else dict.fromkeys(fields, math.nan)
+        measured = (
+            metrics.geometry(rows, center=center)._asdict()
+            if len(rows)
+            else dict.fromkeys(fields, math.nan)
+        )
         for field, value in measured.items():
             fields[field][group] = None if math.isnan(value) else value
     return fields

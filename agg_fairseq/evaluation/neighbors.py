@@ -26,19 +26,21 @@ def neighbors(
     groups: str = "types",
     tokenizer: TokenizerOptions = WORDS,
 ) -> Result:
-    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in float64.
+    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in
+    float64.
 
-    The vector of a word of several tokens is the mean of their embeddings. The tokens of the word itself, special
-    tokens and the entries by which fairseq pads a dictionary are left out.
+    The vector of a word of several tokens is the mean of their embeddings. The tokens of the word
+    itself, special tokens and the entries by which fairseq pads a dictionary are left out.
 
     Args:
         words: whose neighbors are shown.
 
     Returns:
-        Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts by rank; †
-        marks rare tokens. Beside it a row has `word`, its `tokens`, the `path` of the model and `neighbors`. A
-        token has `token`, `readable`, `index`, `count` (in the training text) and `group`, None where they are not
-        known; a neighbor has its `cosine` too. Facts: `groups`, their sizes or None.
+        Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts
+        by rank; † marks rare tokens. Beside it a row has `word`, its `tokens`, the `path` of the
+        model and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the training
+        text) and `group`, None where they are not known; a neighbor has its `cosine` too. Facts:
+        `groups`, their sizes or None.
 
     Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
@@ -46,9 +48,13 @@ def neighbors(
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
     special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
-    tokens_of = {word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words}
+    tokens_of = {
+        word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words
+    }
     for word in [word for word, tokens in tokens_of.items() if not tokens]:
-        raise UserError(f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe")
+        raise UserError(
+            f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
+        )
 
     def describe(index: int) -> dict[str, Any]:
         group = -1 if members is None else int(members.of_token[index])
@@ -65,12 +71,16 @@ def neighbors(
 
     nearest = {}
     excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
-    for name, model in tqdm(models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False):
+    for name, model in tqdm(
+        models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False
+    ):
         weight = model.output_embedding.weight
         vectors = word_vectors(weight, list(tokens_of.values()))
         for word, vector in zip(tokens_of, vectors, strict=True):
             if not vector.any():
-                raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
+                raise UserError(
+                    f"{model}: found only zeros as an embedding of {word!r}; leave it out"
+                )
         nearest[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
     ranks = [str(rank) for rank in range(1, topk + 1)]
@@ -80,10 +90,13 @@ def neighbors(
         title = " ".join(map(show, described))
         if len(tokens) > 1:
             title = f"{word} (mean of {title})"
-        elif any(title == row[0] for row in rows):  # two words that the tokenizer makes the same token of
+        # two words that the tokenizer makes the same token of
+        elif any(title == row[0] for row in rows):
             title = f"{word} ({title})"
         for name, model in models.items():
-            near = [{"cosine": cosine, **describe(index)} for index, cosine in nearest[name][number]]
+            near = [
+                {"cosine": cosine, **describe(index)} for index, cosine in nearest[name][number]
+            ]
             cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
             rows[title, name] = {
                 "neighbor": dict(zip(ranks, cells, strict=False)),
@@ -98,4 +111,10 @@ def neighbors(
         **frequency_settings(data, train_text, groups),
         MARK: None if members is None else "rare",
     }
-    return Result(rows, {"neighbor": ranks}, settings, {"groups": members and members.sizes()}, ("", "checkpoint"))
+    return Result(
+        rows,
+        {"neighbor": ranks},
+        settings,
+        {"groups": members and members.sizes()},
+        ("", "checkpoint"),
+    )

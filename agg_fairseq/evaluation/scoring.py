@@ -1,4 +1,5 @@
-"""Log-probabilities of every token at each position of a text: teacher-forced, a chunk of positions at a time."""
+"""Log-probabilities of every token at each position of a text: teacher-forced, a chunk of positions
+at a time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from ..functional.early_gradients import CHUNK_ELEMENTS
 from ..integrations import load_pretrained
 from .inputs import load_embedding_vocabulary, load_vocabulary
 
-MAX_BLOCK = 1024  # tokens of a block, where neither the user nor the positions of a model of transformers say less
+# tokens of a block, where neither the user nor the positions of a model of transformers say less
+MAX_BLOCK = 1024
 Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
 
 
@@ -29,8 +31,8 @@ class BinarizedText:
     Args:
         data: folder with the split, and with the training split, in which tokens are counted.
         split: split to score; a translation model scores its target side.
-        tokens_per_sample: tokens per block, its context included; None: as in training. This and the next one are not
-            for translation models.
+        tokens_per_sample: tokens per block, its context included; None: as in training. This and
+            the next one are not for translation models.
         context_window: tokens of context before each block, which are not scored.
         max_tokens: tokens per batch; None: 2048, or a block where that is longer.
     """
@@ -47,10 +49,13 @@ class BinarizedText:
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models, which are checked: all of them can read this text, in the same way."""
+        """The vocabulary of models, which are checked: all of them can read this text, in the same
+        way."""
         for model in models.values():
             if not isinstance(model, Checkpoint):
-                raise UserError(f"{model}: found a model of transformers; give the text to score by --text FILE")
+                raise UserError(
+                    f"{model}: found a model of transformers; give the text to score by --text FILE"
+                )
         vocabulary = load_vocabulary(models, self.data)
         if vocabulary.languages is None:
             self._length(models)
@@ -58,8 +63,10 @@ class BinarizedText:
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Checks that the split is there, and can be read as it was written."""
-        file = vocabulary.split.name.replace("train", self.split, 1)  # of a parallel split with its side
-        count_tokens(self.data, vocabulary.dictionary, file)  # fairseq would score what a damaged index says
+        # of a parallel split with its side
+        file = vocabulary.split.name.replace("train", self.split, 1)
+        # fairseq would score what a damaged index says
+        count_tokens(self.data, vocabulary.dictionary, file)
         if vocabulary.languages is not None:
             source, target = vocabulary.languages
             dictionary = load_dictionary(self.data, f"dict.{source}.txt")
@@ -71,22 +78,36 @@ class BinarizedText:
         """How the models read the text."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
-        return {"tokens-per-sample": self._length(models), "break": "none", "context": self.context_window}
+        return {
+            "tokens-per-sample": self._length(models),
+            "break": "none",
+            "context": self.context_window,
+        }
 
     def score(
-        self, models: Mapping[str, Checkpoint], name: str, vocabulary: BinarizedVocabulary, device: torch.device
+        self,
+        models: Mapping[str, Checkpoint],
+        name: str,
+        vocabulary: BinarizedVocabulary,
+        device: torch.device,
     ) -> Iterator[Chunk]:
-        """The positions that fairseq-eval-lm counts, or the target side of the pairs of a translation model."""
+        """The positions that fairseq-eval-lm counts, or the target side of the pairs of a
+        translation model."""
         from ..models.from_checkpoint import build_model
 
         checkpoint, context = models[name], self.context_window
         if checkpoint.is_language_model:
             length = self._length(models)
-            model, task = build_model(checkpoint, self.data, {"sample_break_mode": "none", "tokens_per_sample": length})
+            model, task = build_model(
+                checkpoint, self.data, {"sample_break_mode": "none", "tokens_per_sample": length}
+            )
             positions = model.max_positions()
             if not 0 <= context < length <= positions:  # fairseq would leave out longer blocks
                 found = f"found {length}, {context} of them context, and {positions} positions of the model"
-                raise UserError(f"--tokens-per-sample: {found}; expected more than context, at most the positions")
+                raise UserError(
+                    f"--tokens-per-sample: {found}; expected more than context, at "
+                    "most the positions"
+                )
             task.args.tokens_per_sample = length - context
         else:
             model, task = build_model(checkpoint, self.data)
@@ -95,7 +116,9 @@ class BinarizedText:
         dataset, limit = task.dataset(self.split), {"max_positions": model.max_positions()}
         if checkpoint.is_language_model:
             limit["max_tokens"] = self.max_tokens or max(2048, length)
-            batches = task.eval_lm_dataloader(dataset=dataset, num_workers=0, context_window=context, **limit)
+            batches = task.eval_lm_dataloader(
+                dataset=dataset, num_workers=0, context_window=context, **limit
+            )
         else:
             limit["max_tokens"] = self.max_tokens or 2048
             batches = task.get_batch_iterator(dataset, ignore_invalid_inputs=True, **limit)
@@ -107,17 +130,25 @@ class BinarizedText:
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
         if self.tokens_per_sample is not None:
             return self.tokens_per_sample
-        lengths = list(dict.fromkeys(model.task_options.get("tokens_per_sample") or 1024 for model in models.values()))
+        lengths = list(
+            dict.fromkeys(
+                model.task_options.get("tokens_per_sample") or 1024 for model in models.values()
+            )
+        )
         if len(lengths) > 1:
-            raise UserError(f"found models trained on {lengths} tokens per block; give --tokens-per-sample")
+            raise UserError(
+                f"found models trained on {lengths} tokens per block; give --tokens-per-sample"
+            )
         return lengths[0]
 
 
 @dataclass(frozen=True)
 class PlainText:
-    """A file of text in UTF-8, for causal language models of transformers with one tokenizer; as `BinarizedText`.
+    """A file of text in UTF-8, for causal language models of transformers with one tokenizer; as
+    `BinarizedText`.
 
-    The text is encoded without special tokens and cut into blocks, of which the first token is not scored.
+    The text is encoded without special tokens and cut into blocks, of which the first token is not
+    scored.
 
     Args:
         text: file to score.
@@ -135,7 +166,8 @@ class PlainText:
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models, which are checked: all of them can read this text, in the same way."""
+        """The vocabulary of models, which are checked: all of them can read this text, in the same
+        way."""
         vocabulary = load_embedding_vocabulary(models, None, self.train_text or self.text)
         self._length(models)
         return vocabulary
@@ -145,36 +177,57 @@ class PlainText:
         if len(self._tokens(vocabulary)) < 2:
             raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
 
-    def settings(self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary) -> dict[str, str | int]:
+    def settings(
+        self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary
+    ) -> dict[str, str | int]:
         """How the models read the text."""
-        return {"tokens-per-sample": self._length(models), "counted-in": Path(self.train_text or self.text).name}
+        return {
+            "tokens-per-sample": self._length(models),
+            "counted-in": Path(self.train_text or self.text).name,
+        }
 
     @torch.no_grad()
     def score(
-        self, models: Mapping[str, PretrainedModel], name: str, vocabulary: TokenizerVocabulary, device: torch.device
+        self,
+        models: Mapping[str, PretrainedModel],
+        name: str,
+        vocabulary: TokenizerVocabulary,
+        device: torch.device,
     ) -> Iterator[Chunk]:
-        """All tokens but the first of each block; so their mean is the loss of transformers over the same blocks."""
+        """All tokens but the first of each block; so their mean is the loss of transformers over
+        the same blocks."""
         model, length = models[name], self._length(models)
         network = load_pretrained(model.path)
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
+        )
 
         # A masked model also has logits for all tokens, each from both of its sides.
         if type(network).__name__ not in CAUSAL.values():
-            raise UserError(f"{model}: found a {type(network).__name__}; expected a causal language model")
+            raise UserError(
+                f"{model}: found a {type(network).__name__}; expected a causal language model"
+            )
         network.to(device).eval()
         blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):
             logits = network(input_ids=block[None].to(device)).logits[0, :-1]  # (T − 1) x V
             rows = max(1, CHUNK_ELEMENTS // logits.size(1))
-            for chunk, target in zip(logits.split(rows), block[1:].to(device).split(rows), strict=True):
+            for chunk, target in zip(
+                logits.split(rows), block[1:].to(device).split(rows), strict=True
+            ):
                 yield chunk.float().log_softmax(1), target
 
     def _length(self, models: Mapping[str, PretrainedModel]) -> int:
         limits = [model.positions for model in models.values() if model.positions is not None]
         positions = min(limits, default=MAX_BLOCK)
-        length = min(positions, MAX_BLOCK) if self.tokens_per_sample is None else self.tokens_per_sample
+        length = (
+            min(positions, MAX_BLOCK) if self.tokens_per_sample is None else self.tokens_per_sample
+        )
         if length < 2 or (limits and length > positions):
-            raise UserError(f"--tokens-per-sample: expected 2 to {positions} (the model's positions), got {length}")
+            raise UserError(
+                f"--tokens-per-sample: expected 2 to {positions} (the model's "
+                f"positions), got {length}"
+            )
         return length
 
     def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
@@ -191,8 +244,8 @@ Text = BinarizedText | PlainText
 def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]:
     """The positions of a batch that fairseq-eval-lm counts.
 
-    Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D), it takes the memory
-    of a few times `CHUNK_ELEMENTS` numbers, whatever the batch.
+    Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D),
+    it takes the memory of a few times `CHUNK_ELEMENTS` numbers, whatever the batch.
     """
     from fairseq import utils
 
@@ -214,12 +267,14 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     if layer is not None:
         decoder.output_layer = left_out
     try:
-        output = model(**sample["net_input"])[0][is_scored]  # N x D; or N x V, of a decoder with logits of its own
+        # N x D; or N x V, of a decoder with logits of its own
+        output = model(**sample["net_input"])[0][is_scored]
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
     rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
     for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
-        output = chunk[None] if inputs is None else layer(chunk[None])  # 1 x n x V, or features for an adaptive softmax
+        # 1 x n x V, or features for an adaptive softmax
+        output = chunk[None] if inputs is None else layer(chunk[None])
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
         yield log_probs, targets

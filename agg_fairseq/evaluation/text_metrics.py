@@ -30,14 +30,15 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     """Compares generated texts with the human texts that follow the same prefixes.
 
     Args:
-        texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all with the same
-            references in the same order.
+        texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all
+            with the same references in the same order.
         data: for the shares of frequent, medium, rare and very rare tokens; None: no shares.
 
     Returns:
-        Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu` and `distinct` by n =
-        "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by group, None where undefined; beside the
-        measures `tokens`, their number, and `path`. Facts: `groups`, their sizes or None.
+        Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu`
+        and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by
+        group, None where undefined; beside the measures `tokens`, their number, and `path`. Facts:
+        `groups`, their sizes or None.
 
     Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
@@ -51,15 +52,21 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     references = by_file[first]
     for name, others in by_file.items():
         if others != references:
-            raise UserError(f"{texts[name]}: found other references than in {texts[first]}; expected the same")
+            raise UserError(
+                f"{texts[name]}: found other references than in {texts[first]}; expected the same"
+            )
     groups = sizes = None
     if data is not None:
         dictionary = load_dictionary(data)
-        groups = metrics.frequency_mass_groups(count_tokens(data, dictionary), excluded=in_no_group(dictionary))
+        groups = metrics.frequency_mass_groups(
+            count_tokens(data, dictionary), excluded=in_no_group(dictionary)
+        )
         sizes = groups.sizes()
     rows = {}
     everything = {**continuations, HUMAN: references}
-    for name, of_row in tqdm(everything.items(), desc="measuring", unit="file", disable=None, leave=False):
+    for name, of_row in tqdm(
+        everything.items(), desc="measuring", unit="file", disable=None, leave=False
+    ):
         jaccard = None if name == HUMAN else metrics.ms_jaccard(of_row, references, MAX_ORDER)
         self_bleu = metrics.self_bleu(of_row, MAX_ORDER) if len(of_row) > 1 else None
         shares = None
@@ -85,22 +92,38 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "kld": f"{ABSENT:g},nats",
         "distinct": "per-token",
         "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
-        "groups": f"{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass" if groups else None,
+        "groups": f"{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass"
+        if groups
+        else None,
     }
-    return Result(rows, {**COLUMNS, "token_share": groups.names if groups else []}, settings, {"groups": sizes})
+    return Result(
+        rows,
+        {**COLUMNS, "token_share": groups.names if groups else []},
+        settings,
+        {"groups": sizes},
+    )
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:
-    """Reads JSON Lines: an object with the strings `prefix`, `continuation` and `reference` on each line."""
+    """Reads JSON Lines: an object with the strings `prefix`, `continuation` and `reference` on each
+    line."""
     records = []
     for count, line in enumerate(read_lines(path, "texts written by agg-fairseq generate-lm"), 1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or not all(isinstance(record.get(field), str) for field in FIELDS):
-            raise UserError(f"{path}, line {count}: found {line.strip()[:60]!r}; expected JSON of {', '.join(FIELDS)}")
+        if not isinstance(record, dict) or not all(
+            isinstance(record.get(field), str) for field in FIELDS
+        ):
+            raise UserError(
+                f"{path}, line {count}: found {line.strip()[:60]!r}; expected JSON of "
+                f"{', '.join(FIELDS)}"
+            )
         records.append(record)
     if not records:
-        raise UserError(f"{path}: found no text; expected a JSON object per line; run agg-fairseq generate-lm again")
+        raise UserError(
+            f"{path}: found no text; expected a JSON object per line; run agg-fairseq "
+            "generate-lm again"
+        )
     return records

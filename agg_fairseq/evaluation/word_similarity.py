@@ -32,21 +32,21 @@ def word_similarity(
 ) -> Result:
     """Compares the similarity of words in the output embeddings of models with human scores.
 
-    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is written and, if the
-    dictionary lacks one of its tokens, in lower case. Pairs with a word that is found in neither form, or with a token
-    whose embedding is all zeros, are left out.
+    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is
+    written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a word that is
+    found in neither form, or with a token whose embedding is all zeros, are left out.
 
     Args:
         datasets: see `dataset_files` and `read_word_pairs`.
-        as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of a word without the
-            space before it, `<unk>` for tokens that the dictionary lacks, no lower case, and all pairs whose cosine is
-            defined.
+        as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of
+            a word without the space before it, `<unk>` for tokens that the dictionary lacks, no
+            lower case, and all pairs whose cosine is defined.
 
     Returns:
-        Result: a row per model with `spearman` (−1 to 1) by data set, None where fewer than two pairs are covered
-        or all cosines or scores are the same, `covered` by data set, and `path`; then the row `pairs`, how many are
-        covered, as texts `4/7`: one row for all models, or one for each if they differ. Facts: `pairs`, the size
-        of each data set.
+        Result: a row per model with `spearman` (−1 to 1) by data set, None where fewer than two
+        pairs are covered or all cosines or scores are the same, `covered` by data set, and `path`;
+        then the row `pairs`, how many are covered, as texts `4/7`: one row for all models, or one
+        for each if they differ. Facts: `pairs`, the size of each data set.
 
     Reference: Yu et al. (2022), Table 6.
     """
@@ -63,16 +63,26 @@ def word_similarity(
     @cache
     def tokens(word: str) -> list[int]:
         if as_published:
-            indices = [word_tokenizer.index.get(token, word_tokenizer.unknown) for token in word_tokenizer.split(word)]
+            indices = [
+                word_tokenizer.index.get(token, word_tokenizer.unknown)
+                for token in word_tokenizer.split(word)
+            ]
             return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
-    tokens_of = {name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)] for name, pairs in pairs_of.items()}
+    tokens_of = {
+        name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)]
+        for name, pairs in pairs_of.items()
+    }
     rows, covered = {}, {}
-    progress = tqdm(models.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False)
+    progress = tqdm(
+        models.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False
+    )
     for name, model in progress:
         weight = model.output_embedding.weight
-        agreements = {key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names}
+        agreements = {
+            key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names
+        }
         rows[name] = {
             "path": str(model),
             "spearman": {key: spearman for key, (spearman, _) in agreements.items()},
@@ -96,22 +106,33 @@ def word_similarity(
     else:
         settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
     settings["cosine,spearman"] = True
-    return Result(rows, {"spearman": names}, settings, {"pairs": {name: len(of) for name, of in pairs_of.items()}})
+    return Result(
+        rows,
+        {"spearman": names},
+        settings,
+        {"pairs": {name: len(of) for name, of in pairs_of.items()}},
+    )
 
 
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
-    """The files of data sets, each once: files; or names, MEN, …, of $AGG_DATA/word-similarity/NAME.txt."""
+    """The files of data sets, each once: files; or names, MEN, …, of
+    $AGG_DATA/word-similarity/NAME.txt."""
     folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
-    return list(dict.fromkeys(folder / f"{name}.txt" if name in DATASETS else Path(name) for name in asked))
+    return list(
+        dict.fromkeys(folder / f"{name}.txt" if name in DATASETS else Path(name) for name in asked)
+    )
 
 
 def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:
-    """Reads a file with a line `word<TAB>word<TAB>score` for each pair; the scores are on any scale."""
+    """Reads a file with a line `word<TAB>word<TAB>score` for each pair; the scores are on any
+    scale."""
     pairs = []
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:
             first, second, score = line.split("\t")
             pairs.append((first.strip(), second.strip(), float(score)))
         except ValueError:
-            raise UserError(f"{path}, line {count}: found {line.strip()[:80]!r}; expected {LINES}") from None
+            raise UserError(
+                f"{path}, line {count}: found {line.strip()[:80]!r}; expected {LINES}"
+            ) from None
     return pairs

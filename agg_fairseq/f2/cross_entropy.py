@@ -3,14 +3,15 @@
     log p(k | h) = log p1(c(k) | h) + log p2(k | c(k), h)                                      (Eqs. 2 and 4)
     p1 = softmax over the C classes of H Uᵀ        p2 = softmax over the tokens of one class of H Wᵀ
 
-with U (C, D) and W (V, D). In training `p2` is needed only inside the target's class: position i costs
-`C + |class of y_i|` products of length D instead of V. Where MefMax gives every class the same mass, that is V/C in
-the mean over positions. With label smoothing every token has some of the target distribution, so every class is needed
-and the cost is that of the full softmax.
+with U (C, D) and W (V, D). In training `p2` is needed only inside the target's class: position i
+costs `C + |class of y_i|` products of length D instead of V. Where MefMax gives every class the
+same mass, that is V/C in the mean over positions. With label smoothing every token has some of the
+target distribution, so every class is needed and the cost is that of the full softmax.
 
-The class term is a plain softmax over (N, C). The token term runs through the same loop as `gated_cross_entropy`, class
-by class over the positions whose target is in the class, with its gradients formed on the way: beyond inputs and
-gradients it holds one chunk of logits, and the rows of one class.
+The class term is a plain softmax over (N, C). The token term runs through the same loop as
+`gated_cross_entropy`, class by class over the positions whose target is in the class, with its
+gradients formed on the way: beyond inputs and gradients it holds one chunk of logits, and the rows
+of one class.
 """
 
 from functools import partial
@@ -20,12 +21,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.early_gradients import refuse_second_derivatives, wants_gradient, with_gradients, working_dtype
+from ..functional.early_gradients import (
+    refuse_second_derivatives,
+    wants_gradient,
+    with_gradients,
+    working_dtype,
+)
 from ..functional.gated_cross_entropy import check_arguments, likelihood_, values_and_gradients
 from .token_classes import Block, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
-"""Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache can hold."""
+"""Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache
+can hold."""
 
 
 class FactorizedOutput(NamedTuple):
@@ -51,8 +58,9 @@ def factorized_cross_entropy(
 ) -> FactorizedOutput:
     """The negative log-likelihood of the factorized softmax; ValueError for shapes that do not fit.
 
-    Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed, without the logits of any class but the
-    target's. `backward` may run once, since the graph holds the gradients themselves.
+    Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed, without the logits of
+    any class but the target's. `backward` may run once, since the graph holds the gradients
+    themselves.
 
     Args:
         features: (..., D) H, floating point.
@@ -60,7 +68,8 @@ def factorized_cross_entropy(
         class_weight: (C, D) U, the output embedding of the classes (u in the paper).
         target: (...) y, int64 in [0, V), or `ignore_index`.
         classes: the class of each token.
-        label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but the target.
+        label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but
+            the target.
         ignore_index: target value of the positions that contribute nothing (padding).
 
     Examples:
@@ -70,8 +79,8 @@ def factorized_cross_entropy(
         >>> round(out.class_nll.item(), 4), round(out.token_nll.item(), 4)  # log 2, log 3
         (0.6931, 1.0986)
 
-    Reference: Choi et al. (2020), "F²-Softmax: Diversifying Neural Text Generation via Frequency Factorized
-    Softmax", Eqs. 2–4.
+    Reference: Choi et al. (2020), "F²-Softmax: Diversifying Neural Text Generation via Frequency
+    Factorized Softmax", Eqs. 2–4.
     """
     check_arguments(features, target, len(weight), label_smoothing, ignore_index)
     check_classes(weight, class_weight, classes)
@@ -80,16 +89,20 @@ def factorized_cross_entropy(
     # Half-precision features get the sum of both terms' gradients in float32, rounded once.
     wide = features.to(working_dtype(features))
 
-    # The positions of each class, without the ignored ones, which are sorted behind the last class. To learn how many
-    # there are is the only time that a GPU is waited for; `bincount` would wait once more.
+    # The positions of each class, without the ignored ones, which are sorted behind the last class.
+    # To learn how many there are is the only time that a GPU is waited for; `bincount` would wait
+    # once more.
     ignored = target == ignore_index
-    target_class = classes.of_token[target.masked_fill(ignored, 0)].masked_fill(ignored, classes.number)  # N
+    # N
+    target_class = classes.of_token[target.masked_fill(ignored, 0)].masked_fill(
+        ignored, classes.number
+    )
     numbers = _class_sizes(target_class, classes.number + 1).tolist()
     rows_of_class = list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
     rows = torch.cat(rows_of_class)  # n <= N
 
-    # The class term. Of the target distribution Q a class holds `share` for each of its tokens, and the target's class
-    # `at_target` more.
+    # The class term. Of the target distribution Q a class holds `share` for each of its tokens, and
+    # the target's class `at_target` more.
     share = label_smoothing / max(classes.vocabulary - 1, 1)
     at_target = 1 - label_smoothing - share
     log_p1 = class_log_prob(wide[rows], class_weight)  # n x C
@@ -140,8 +153,9 @@ def _token_term(
 ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
     """−log p2, class by class, of H (N, D), W (V, D) and y (N,).
 
-    Returns the NLL (N,), the summands of the loss (N,) and the gradients of their sum, in the dtype of the sums.
-    `at_target` is what the target's entry of Q has beyond the others, and `share` that of every token.
+    Returns the NLL (N,), the summands of the loss (N,) and the gradients of their sum, in the dtype
+    of the sums. `at_target` is what the target's entry of Q has beyond the others, and `share` that
+    of every token.
     """
     dtype = working_dtype(features)
     nll = features.new_zeros(len(features), dtype=dtype)  # N
@@ -149,16 +163,25 @@ def _token_term(
     grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
     grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
 
-    def run_class(number: int, of_class: Tensor, rows: Tensor, target: Tensor, at_target: float) -> Tensor:
-        """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of `target`, (n,).
+    def run_class(
+        number: int, of_class: Tensor, rows: Tensor, target: Tensor, at_target: float
+    ) -> Tensor:
+        """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of
+        `target`, (n,).
 
-        Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a cross-entropy whose label
-        smoothing leaves share/ω to each token.
+        Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a
+        cross-entropy whose label smoothing leaves share/ω to each token.
         """
         omega = at_target + share * len(of_class)
         likelihood = partial(likelihood_, label_smoothing=share / omega * (len(of_class) - 1))
         values, (into_features, into_weight, _), _ = values_and_gradients(
-            features[rows], of_class, None, target, likelihood, wanted=(*wanted, False), ignore_index=None
+            features[rows],
+            of_class,
+            None,
+            target,
+            likelihood,
+            wanted=(*wanted, False),
+            ignore_index=None,
         )
         losses.index_add_(0, rows, values["losses"], alpha=omega)
         if grad_features is not None:
@@ -183,15 +206,20 @@ def _token_term(
             nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], at_target)
         if share and len(rows) < kept:
             others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
-            anywhere = torch.zeros_like(others)  # these positions have no target in the class: at_target is 0
+            # these positions have no target in the class: at_target is 0
+            anywhere = torch.zeros_like(others)
             run_class(number, of_class, others, anywhere, 0.0)
     return nll, losses, [grad_features, grad_weight]
 
 
-def joint_log_prob(features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> Tensor:
-    """log p of every token, `log p1 + log p2`, normalized: (..., V), at least float32; differentiable.
+def joint_log_prob(
+    features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses
+) -> Tensor:
+    """log p of every token, `log p1 + log p2`, normalized: (..., V), at least float32;
+    differentiable.
 
-    The logits are formed in the wider dtype of features and weight; arguments as those of `factorized_cross_entropy`.
+    The logits are formed in the wider dtype of features and weight; arguments as those of
+    `factorized_cross_entropy`.
     Cost: that of a softmax over V, and one more pass over the logits.
     """
     check_classes(weight, class_weight, classes)
@@ -224,7 +252,8 @@ class _JointLogProb(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """With g the gradient (N, V) and s its sum over a class: `g − p2·s` for the logits, and s for log p1."""
+        """With g the gradient (N, V) and s its sum over a class: `g − p2·s` for the logits, and s
+        for log p1."""
         refuse_second_derivatives()
         joint, log_p1 = ctx.saved_tensors
         grad_logits, grad_log_p1 = torch.empty_like(gradient), torch.empty_like(log_p1)
@@ -233,7 +262,9 @@ class _JointLogProb(torch.autograd.Function):
             grad_log_p1[:, number] = total
             for block in blocks:
                 p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
-                grad_logits[:, block] = torch.addcmul(gradient[:, block], p2, total[:, None], value=-1)
+                grad_logits[:, block] = torch.addcmul(
+                    gradient[:, block], p2, total[:, None], value=-1
+                )
         return grad_logits, grad_log_p1, None
 
 

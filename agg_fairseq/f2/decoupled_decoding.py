@@ -1,4 +1,5 @@
-"""Decoupled decoding: the class is chosen first, and only its tokens can follow (Choi et al. 2020, Sec. 3.4)."""
+"""Decoupled decoding: the class is chosen first, and only its tokens can follow (Choi et al. 2020,
+Sec. 3.4)."""
 
 import torch
 from torch import Tensor
@@ -11,21 +12,24 @@ DECODINGS = ("joint", "greedy-class", "sample-class")
 
 OUTSIDE = 25.0  # all tokens outside the chosen class together keep a probability of e^-25, 1e-11
 LEAST_CLASS = 7.0
-"""A class that is not chosen keeps at least e^-7 of that. With 50,000 tokens the smallest probability is then e^-43,
-which float32 can still represent after a division by a temperature of 0.5."""
+"""A class that is not chosen keeps at least e^-7 of that. With 50,000 tokens the smallest
+probability is then e^-43, which float32 can still represent after a division by a temperature of
+0.5."""
 
 
 def decoupled_log_prob(
     features: Tensor, weight: Tensor, class_weight: Tensor, classes: TokenClasses, chosen: Tensor
 ) -> Tensor:
-    """log p' of every token: log p2 inside the chosen class, and almost no probability outside (Eq. 7).
+    """log p' of every token: log p2 inside the chosen class, and almost no probability outside (Eq.
+    7).
 
         p'(k) = p2(k | c)                       if k is in the chosen class c
               = e^-25 p1(c(k)) / |c(k)|         otherwise
 
-    The paper has 0 outside. The remainder is drawn once in 10^11 samples and wins no search. But it keeps what a
-    generator does besides choosing well defined: a forced prefix, the end of the sentence at the length limit, or a
-    class all of whose tokens are forbidden. Outside, tokens are ordered by class only, so no other logits are needed.
+    The paper has 0 outside. The remainder is drawn once in 10^11 samples and wins no search. But it
+    keeps what a generator does besides choosing well defined: a forced prefix, the end of the
+    sentence at the length limit, or a class all of whose tokens are forbidden. Outside, tokens are
+    ordered by class only, so no other logits are needed.
 
     Args:
         features: this and the next three as of `joint_log_prob`.
@@ -34,29 +38,33 @@ def decoupled_log_prob(
     Returns:
         (..., V), at least float32, finite everywhere; carries no gradient.
 
-    Cost: at each position the products with U and with the chosen class's rows of W, and writing V values. Rows of W
-    that the order of the dictionary scatters are copied.
+    Cost: at each position the products with U and with the chosen class's rows of W, and writing V
+    values. Rows of W that the order of the dictionary scatters are copied.
     """
     check_classes(weight, class_weight, classes)
     with torch.no_grad():
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
-        # Every position first gets what its tokens have outside the chosen class, e^-25 p1(c(k)) / |c(k)|.
+        # Every position first gets what its tokens have outside the chosen class, e^-25 p1(c(k)) /
+        # |c(k)|.
         log_p1 = class_log_prob(features, class_weight)  # N x C
-        outside = log_p1.clamp(min=-LEAST_CLASS) - log_p1.new_tensor(classes.sizes).log() - OUTSIDE  # N x C
+        # N x C
+        outside = log_p1.clamp(min=-LEAST_CLASS) - log_p1.new_tensor(classes.sizes).log() - OUTSIDE
         log_probs = outside.index_select(1, classes.of_token)  # N x V
 
         # Then log p2 replaces it inside.
         for number in chosen.unique().tolist():
             rows = (chosen == number).nonzero()  # n x 1
             tokens = torch.cat([indices(block, rows.device) for block in classes.blocks[number]])
-            logits = linear(features[rows[:, 0]], classes.rows(weight, number))  # n x tokens of the class
+            # n x tokens of the class
+            logits = linear(features[rows[:, 0]], classes.rows(weight, number))
             log_probs[rows, tokens] = torch.log_softmax(logits.to(log_probs.dtype), 1)
         return log_probs.view(shape)
 
 
 def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Tensor:
-    """The class (...) of the next token from H (..., D) and U (C, D): the most probable, or one drawn from p1."""
+    """The class (...) of the next token from H (..., D) and U (C, D): the most probable, or one
+    drawn from p1."""
     log_p1 = class_log_prob(features, class_weight)
     if not sample:
         return log_p1.argmax(-1)

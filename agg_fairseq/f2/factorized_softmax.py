@@ -12,11 +12,13 @@ from .token_classes import TokenClasses, check_classes
 class FactorizedSoftmax(nn.Module):
     """F²-Softmax: `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, for any training loop.
 
-    Its state holds the class of each token beside the weights, so that it can be restored without the counts that the
-    classes were made from. A state with another number of classes replaces the classes that the module was built with.
+    Its state holds the class of each token beside the weights, so that it can be restored without
+    the counts that the classes were made from. A state with another number of classes replaces the
+    classes that the module was built with.
 
     Args:
-        class_of_token: (V,) int64 in [0, C), every class with a token; from `mefmax` of the training counts.
+        class_of_token: (V,) int64 in [0, C), every class with a token; from `mefmax` of the
+            training counts.
         dimension: D.
         weight: (V, D), an existing parameter to tie the output embedding to; None makes one.
 
@@ -34,7 +36,9 @@ class FactorizedSoftmax(nn.Module):
 
     class_of_token: Tensor  # (V,) int64
 
-    def __init__(self, class_of_token: Tensor, dimension: int, weight: nn.Parameter | None = None) -> None:
+    def __init__(
+        self, class_of_token: Tensor, dimension: int, weight: nn.Parameter | None = None
+    ) -> None:
         super().__init__()
         classes = TokenClasses.of(class_of_token)
         if weight is None:
@@ -53,36 +57,50 @@ class FactorizedSoftmax(nn.Module):
         return self._classes
 
     def forward(self, features: Tensor) -> Tensor:
-        """The same as `log_prob`. It can take the place of logits, since it equals its own log-softmax."""
+        """The same as `log_prob`. It can take the place of logits, since it equals its own
+        log-softmax."""
         return self.log_prob(features)
 
     def loss(
-        self, features: Tensor, target: Tensor, *, label_smoothing: float = 0.0, ignore_index: int = -100
+        self,
+        features: Tensor,
+        target: Tensor,
+        *,
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
     ) -> FactorizedOutput:
-        """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost; see that function."""
+        """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost; see
+        that function."""
         options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index}
-        return factorized_cross_entropy(features, self.weight, self.class_weight, target, self.classes, **options)
+        return factorized_cross_entropy(
+            features, self.weight, self.class_weight, target, self.classes, **options
+        )
 
     def log_prob(self, features: Tensor) -> Tensor:
         """The joint log-probability of every token: (..., D) to (..., V), normalized."""
         return joint_log_prob(features, self.weight, self.class_weight, self.classes)
 
     def assign(self, class_of_token: Tensor) -> None:
-        """Replaces the classes (V,). U keeps its values if their number stays the same, else it is a new parameter.
+        """Replaces the classes (V,). U keeps its values if their number stays the same, else it is
+        a new parameter.
 
-        So do this, and load a state with another number of classes, before the optimizer is built and the model is
-        wrapped for several workers.
+        So do this, and load a state with another number of classes, before the optimizer is built
+        and the model is wrapped for several workers.
         """
         classes = TokenClasses.of(class_of_token)
         self.class_of_token.copy_(class_of_token)
         self._classes = None
         if classes.number != len(self.class_weight):
-            # Not the same parameter with other data: autograd would sum its gradient to the size that it remembers.
+            # Not the same parameter with other data: autograd would sum its gradient to the size
+            # that it remembers.
             fresh = _normal(classes.number, self.class_weight.size(1))
             self.class_weight = nn.Parameter(fresh.to(self.class_weight))
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Saves the classes as float32 (exact up to 2^24 classes): tools that average states average every entry."""
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        """Saves the classes as float32 (exact up to 2^24 classes): tools that average states
+        average every entry."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}class_of_token"] = self.class_of_token.float()
 

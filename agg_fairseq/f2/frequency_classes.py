@@ -1,8 +1,10 @@
-"""Assigning tokens to frequency classes: MefMax (Choi et al. 2020, Algorithm 1) and its two ablations.
+"""Assigning tokens to frequency classes: MefMax (Choi et al. 2020, Algorithm 1) and its two
+ablations.
 
-Tokens are sorted by decreasing count, equal counts by index, and a class is a contiguous part of that order. Cut-off k
-of K comes after the first token at which the cumulative count exceeds k/K of the total. MefMax tries every K up to
-1 / p_max and keeps the one of the highest mean efficiency (Eq. 5).
+Tokens are sorted by decreasing count, equal counts by index, and a class is a contiguous part of
+that order. Cut-off k of K comes after the first token at which the cumulative count exceeds k/K of
+the total. MefMax tries every K up to 1 / p_max and keeps the one of the highest mean efficiency
+(Eq. 5).
 """
 
 import numpy as np
@@ -13,13 +15,15 @@ ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
 
 
 def mefmax(counts: Tensor) -> Tensor:
-    """The classes of the highest mean efficiency among those that cut the frequency mass into equal parts.
+    """The classes of the highest mean efficiency among those that cut the frequency mass into equal
+    parts.
 
-    Each number of classes K costs a binary search per cut-off, K log V: milliseconds for 50,000 tokens of a language.
+    Each number of classes K costs a binary search per cut-off, K log V: milliseconds for 50,000
+    tokens of a language.
 
     Args:
-        counts: (V,) occurrences in the training set, not negative and not all zero. A token that does not occur is
-            in the last class, as the rarest.
+        counts: (V,) occurrences in the training set, not negative and not all zero. A token that
+            does not occur is in the last class, as the rarest.
 
     Returns:
         (V,) int64 in [0, C): the class of each token, 0 the most frequent. No class is empty.
@@ -28,8 +32,9 @@ def mefmax(counts: Tensor) -> Tensor:
         >>> mefmax(torch.tensor([1, 10, 1, 1, 10, 10, 1, 1, 1]))
         tensor([2, 0, 2, 2, 0, 1, 2, 2, 2])
 
-    Reference: Choi et al. (2020), "F²-Softmax", Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal efficiencies the smallest
-    number of classes is kept, as in the paper. A last class that would be empty is dropped.
+    Reference: Choi et al. (2020), "F²-Softmax", Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal
+    efficiencies the smallest number of classes is kept, as in the paper. A last class that would be
+    empty is dropped.
     """
     ranked, cumulative = _ranked(counts)
     p = np.diff(cumulative, prepend=0) / cumulative[-1]  # V
@@ -49,7 +54,8 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
 
     Args:
         counts: as for `mefmax`, which says what is returned.
-        number: C, from 1 to ⌊1 / p_max⌋; with more, one frequent token would have the mass of several classes.
+        number: C, from 1 to ⌊1 / p_max⌋; with more, one frequent token would have the mass of
+            several classes.
 
     ValueError if the last class would be empty.
 
@@ -59,12 +65,15 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
     most = int(cumulative[-1] // int(counts.max()))
     ends = _equal_mass_ends(cumulative, number) if 1 <= number <= most else ()
     if len(ends) != number or not number:
-        raise ValueError(f"equal-frequency: expected 1 to {most} classes, none of them empty, got {number}")
+        raise ValueError(
+            f"equal-frequency: expected 1 to {most} classes, none of them empty, got {number}"
+        )
     return _classes(ranked, ends)
 
 
 def equal_token(counts: Tensor, number: int) -> Tensor:
-    """`fixed-eq-token`: a number of classes, 1 to V, each of the same number of tokens, the larger ones first.
+    """`fixed-eq-token`: a number of classes, 1 to V, each of the same number of tokens, the larger
+    ones first.
 
     Args:
         counts: as for `mefmax`, which says what is returned.
@@ -72,29 +81,41 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
     """
     ranked, _ = _ranked(counts)
     if not 1 <= number <= len(counts):
-        raise ValueError(f"equal-token: expected 1 to {len(counts)} classes, one per token at most, got {number}")
+        raise ValueError(
+            f"equal-token: expected 1 to {len(counts)} classes, one per token at most, got {number}"
+        )
     return _classes(ranked, np.cumsum([len(part) for part in np.array_split(ranked, number)]))
 
 
 def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
-    """The classes by the name of the assignment, one of `ASSIGNMENTS`, from counts as `mefmax` takes them.
+    """The classes by the name of the assignment, one of `ASSIGNMENTS`, from counts as `mefmax`
+    takes them.
 
     `number` is C, or 0 for mefmax, which finds it itself.
     """
     if (assignment == "mefmax") != (number == 0):
-        needed = "no --f2-classes, since it finds their number" if number else "--f2-classes, the number of classes"
-        raise ValueError(f"--f2-assignment {assignment}: expected {needed}, got --f2-classes {number}")
+        needed = (
+            "no --f2-classes, since it finds their number"
+            if number
+            else "--f2-classes, the number of classes"
+        )
+        raise ValueError(
+            f"--f2-assignment {assignment}: expected {needed}, got --f2-classes {number}"
+        )
     if assignment == "mefmax":
         return mefmax(counts)
-    return {"equal-frequency": equal_frequency, "equal-token": equal_token}[assignment](counts, number)
+    return {"equal-frequency": equal_frequency, "equal-token": equal_token}[assignment](
+        counts, number
+    )
 
 
 def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> float:
-    """Eq. 5, in [0, 2]: the uniformity of the classes, plus the mean uniformity of the tokens within each.
+    """Eq. 5, in [0, 2]: the uniformity of the classes, plus the mean uniformity of the tokens
+    within each.
 
-    From where each class ends (C,), and the sums (V + 1,) of p and of p log p up to each token: from their differences
-    follows the entropy of any contiguous part. A set of one member, and a class without an occurrence, have
-    efficiency 1.
+    From where each class ends (C,), and the sums (V + 1,) of p and of p log p up to each token:
+    from their differences follows the entropy of any contiguous part. A set of one member, and a
+    class without an occurrence, have efficiency 1.
     """
     starts = np.concatenate([[0], ends[:-1]])
     mass, inner, sizes = p[ends] - p[starts], p_log_p[ends] - p_log_p[starts], ends - starts  # C
@@ -108,19 +129,24 @@ def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> fl
 
 
 def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,), in whole numbers."""
+    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,), in whole
+    numbers."""
     if counts.is_floating_point() or counts.min() < 0 or counts.sum() == 0:
-        raise ValueError(f"frequency classes: expected whole counts, none negative and not all zero, got {counts}")
+        raise ValueError(
+            f"frequency classes: expected whole counts, none negative and not all "
+            f"zero, got {counts}"
+        )
     counts = counts.long().cpu()
     ranked = torch.argsort(counts, descending=True, stable=True)
     return ranked, counts[ranked].cumsum(0).numpy()
 
 
 def _equal_mass_ends(cumulative: np.ndarray, number: int) -> np.ndarray:
-    """Where each class ends (C,): after the first token at which the cumulative count exceeds k/K of the total.
+    """Where each class ends (C,): after the first token at which the cumulative count exceeds k/K
+    of the total.
 
-    Since no token has more than 1/K of the mass, each cut-off comes after the one before it. Only the last class may be
-    empty, and it is dropped.
+    Since no token has more than 1/K of the mass, each cut-off comes after the one before it. Only
+    the last class may be empty, and it is dropped.
     """
     limits = np.arange(1, number) * cumulative[-1] // number
     ends = np.searchsorted(cumulative, limits, side="right") + 1
@@ -129,6 +155,7 @@ def _equal_mass_ends(cumulative: np.ndarray, number: int) -> np.ndarray:
 
 
 def _classes(ranked: Tensor, ends: np.ndarray) -> Tensor:
-    """The class of each token (V,), from the tokens in order of rank (V,) and where each class ends (C,)."""
+    """The class of each token (V,), from the tokens in order of rank (V,) and where each class ends
+    (C,)."""
     places = np.searchsorted(ends, np.arange(len(ranked)), side="right")
     return torch.empty_like(ranked).scatter_(0, ranked, torch.from_numpy(places))

@@ -1,4 +1,5 @@
-"""All that reaches into the inside of fairseq and torch, and the complete list of what is replaced or wrapped.
+"""All that reaches into the inside of fairseq and torch, and the complete list of what is replaced
+or wrapped.
 
 `agg_fairseq.register` adds names to fairseq's registries, and one class to a list of torch's. It replaces one method of
 fairseq's trainer, which then does what it did before unless a model or an optimizer of this package is chosen. All else
@@ -30,9 +31,10 @@ is built (M).
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the
     decoder.__class__ (F²)                                                              class of their decoder inside
 
-A fairseq that differs from the tested version ends the first update in a TypeError if it calls `train_step` or
-`optimizer_step` differently. Where it does not call something at all, what the line of the table is for is missing, and
-a training is otherwise as before: `agg-fairseq doctor` reports a version that does not save the criterion's state.
+A fairseq that differs from the tested version ends the first update in a TypeError if it calls
+`train_step` or `optimizer_step` differently. Where it does not call something at all, what the line
+of the table is for is missing, and a training is otherwise as before: `agg-fairseq doctor` reports
+a version that does not save the criterion's state.
 """
 
 from dataclasses import field

@@ -1,4 +1,5 @@
-"""What fairseq's trainer does before and after it builds an optimizer. Importing this module replaces its method."""
+"""What fairseq's trainer does before and after it builds an optimizer. Importing this module
+replaces its method."""
 
 import functools
 from typing import Any
@@ -25,26 +26,31 @@ def fill_placeholder(model: nn.Module, task: Any, train_subset: str) -> None:
 
 @functools.wraps(_build_optimizer)
 def build_optimizer(trainer: Any) -> None:
-    """Completes a model before its optimizer is built, and tells the optimizer of its trainer after it.
+    """Completes a model before its optimizer is built, and tells the optimizer of its trainer after
+    it.
 
-    Output layers of this package need counts of the training data, which fairseq's model builders do not have. fairseq
-    builds the optimizer after it has loaded a checkpoint; what that lacks is filled in then. So nothing is counted
-    where models are only evaluated.
+    Output layers of this package need counts of the training data, which fairseq's model builders
+    do not have. fairseq builds the optimizer after it has loaded a checkpoint; what that lacks is
+    filled in then. So nothing is counted where models are only evaluated.
 
-    `attach(trainer)` of an optimizer that has it is called each time that the trainer has built one. The float32 copies
-    of such an optimizer are kept apart, as --fp16-no-flatten-grads does.
+    `attach(trainer)` of an optimizer that has it is called each time that the trainer has built
+    one. The float32 copies of such an optimizer are kept apart, as --fp16-no-flatten-grads does.
     """
     model, common = trainer.get_model(), trainer.cfg.common
-    if hasattr(getattr(getattr(model, "decoder", None), "output_projection", None), "is_placeholder"):
+    if hasattr(
+        getattr(getattr(model, "decoder", None), "output_projection", None), "is_placeholder"
+    ):
         fill_placeholder(model, trainer.task, trainer.cfg.dataset.train_subset)
-        trainer._wrapped_model = None  # a wrapper for several workers would have the parameters of the placeholder
+        # a wrapper for several workers would have the parameters of the placeholder
+        trainer._wrapped_model = None
     attaches = hasattr(OPTIMIZER_REGISTRY.get(trainer.cfg.optimizer._name), "attach")
     if attaches and common.fp16:
         common.fp16_no_flatten_grads = True
     _build_optimizer(trainer)
     if attaches:
         optimizer = trainer._optimizer
-        for wrapped in ("fp32_optimizer", "wrapped_optimizer"):  # of FP16Optimizer and AMPOptimizer; memory-efficient
+        # of FP16Optimizer and AMPOptimizer; memory-efficient
+        for wrapped in ("fp32_optimizer", "wrapped_optimizer"):
             optimizer = getattr(optimizer, wrapped, optimizer)
         optimizer.attach(trainer)
 

@@ -1,13 +1,15 @@
-"""What Adam forgets of rare tokens, and what a larger β₂ gains: predicted from counts alone (docs/rule.md).
+"""What Adam forgets of rare tokens, and what a larger β₂ gains: predicted from counts alone
+(docs/rule.md).
 
-Two kinds of gradients reach row k of the output embedding: pulls, where k is the target, and pushes, at all other
-positions. Adam divides both by √v, where v is a mean of squared gradients. A pull is a part of the v that divides it;
-while the token is absent, v halves every h = log 2 / (1 − β₂) updates, and pushes are divided by ever smaller numbers.
-Let a token appear in each update with probability 1/N, independently of the others, let pulls have one size, and pushes
-be too small to matter in v. Between appearances v^(−1/2) grows by β₂^(−1/2) ≈ 1 + (1 − β₂)/2 per update. Let B be its
-mean over all updates, which scales the pushes, and A its mean just after appearances, which scales the pulls. An
-appearance lowers it from B to A on average. In a steady state, growth and fall balance, so that pushes are B/A times as
-strong, relative to pulls, as in the gradient:
+Two kinds of gradients reach row k of the output embedding: pulls, where k is the target, and
+pushes, at all other positions. Adam divides both by √v, where v is a mean of squared gradients. A
+pull is a part of the v that divides it; while the token is absent, v halves every h = log 2 / (1 −
+β₂) updates, and pushes are divided by ever smaller numbers. Let a token appear in each update with
+probability 1/N, independently of the others, let pulls have one size, and pushes be too small to
+matter in v. Between appearances v^(−1/2) grows by β₂^(−1/2) ≈ 1 + (1 − β₂)/2 per update. Let B be
+its mean over all updates, which scales the pushes, and A its mean just after appearances, which
+scales the pulls. An appearance lowers it from B to A on average. In a steady state, growth and fall
+balance, so that pushes are B/A times as strong, relative to pulls, as in the gradient:
 
     B (1 − β₂)/2 = (B − A)/N        so that        B/A = 1/(1 − x),    x = N (1 − β₂)/2
 
@@ -20,7 +22,8 @@ import torch
 from torch import Tensor
 
 FEWEST = 4
-"""Tokens with fewer occurrences in the training text are left out by the rule: they teach too little."""
+"""Tokens with fewer occurrences in the training text are left out by the rule: they teach too
+little."""
 
 
 def half_life(beta2: float) -> float:
@@ -34,10 +37,11 @@ def half_life(beta2: float) -> float:
 
 
 def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
-    """N (V,) float64, the mean number of updates from one appearance of each token to the next, 1 or more.
+    """N (V,) float64, the mean number of updates from one appearance of each token to the next, 1
+    or more.
 
-    A token that is a share p of the targets is absent from T random ones with probability exp(−p T). N is infinite for
-    tokens that never occur.
+    A token that is a share p of the targets is absent from T random ones with probability exp(−p
+    T). N is infinite for tokens that never occur.
 
     Args:
         counts: (V,) occurrences as a target in the training text.
@@ -51,7 +55,9 @@ def forgotten(counts: Tensor, tokens_per_update: float, beta2: float) -> Tensor:
 
     Their share of the targets is s. Arguments as of `updates_per_appearance` and `half_life`.
     """
-    return (counts >= FEWEST) & (updates_per_appearance(counts, tokens_per_update) > half_life(beta2))
+    return (counts >= FEWEST) & (
+        updates_per_appearance(counts, tokens_per_update) > half_life(beta2)
+    )
 
 
 def forgetting(counts: Tensor, tokens_per_update: float, beta2: float) -> float:

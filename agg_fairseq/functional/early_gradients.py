@@ -1,8 +1,9 @@
 """Losses that form their gradients along with their values.
 
-Over a large vocabulary the logits are the largest tensor of a training step. A loss that forms its gradients in the
-forward pass computes them only once, chunk by chunk; the backward pass multiplies the gradients by that of the loss.
-So half precision does not make them underflow before the loss scale is applied.
+Over a large vocabulary the logits are the largest tensor of a training step. A loss that forms its
+gradients in the forward pass computes them only once, chunk by chunk; the backward pass multiplies
+the gradients by that of the loss. So half precision does not make them underflow before the loss
+scale is applied.
 """
 
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from torch import Tensor
 CHUNK_ELEMENTS = 2**23
 """Logits held at a time on a CPU: 32 MiB in float32."""
 GPU_CHUNK_ELEMENTS = 2**26
-"""On a GPU. Each chunk of C positions adds to dL/dW, and that traffic of 8·V·D bytes should be small beside the 6·C·V·D
-operations of its products."""
+"""On a GPU. Each chunk of C positions adds to dL/dW, and that traffic of 8·V·D bytes should be
+small beside the 6·C·V·D operations of its products."""
 
 
 def chunk_rows(weight: Tensor) -> int:
@@ -34,17 +35,22 @@ def wants_gradient(tensor: Tensor | None) -> bool:
 
 
 def with_gradients(
-    loss: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None], targets: Tensor
+    loss: Tensor,
+    inputs: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None],
+    targets: Tensor,
 ) -> Tensor:
     """The scalar `loss`, as a function of `inputs` whose gradients are known.
 
-    `backward` may run once, since it multiplies the gradients in their own memory; a second run is a RuntimeError, and
-    so are second derivatives. A loss without targets has a gradient of 0, also where it is divided by their number.
+    `backward` may run once, since it multiplies the gradients in their own memory; a second run is
+    a RuntimeError, and so are second derivatives. A loss without targets has a gradient of 0, also
+    where it is divided by their number.
 
     Args:
         loss: its value, without a graph.
         inputs: what it is a function of.
-        gradients: of `loss` with respect to each input; None where none is wanted. They are used up.
+        gradients: of `loss` with respect to each input; None where none is wanted. They are used
+            up.
         targets: a scalar, the number of targets that the loss is summed over.
     """
     return _WithGradients.apply(loss, gradients, targets, *inputs)
@@ -62,29 +68,37 @@ class _WithGradients(torch.autograd.Function):
         refuse_second_derivatives()
         if ctx.gradients is None:
             raise RuntimeError(
-                "backward ran twice over the same loss, but its gradients are used up after the first; compute the "
+                "backward ran twice over the same loss, but its gradients are used up after the "
+                "first; compute the "
                 "loss again"
             )
         gradients, ctx.gradients = ctx.gradients, None
-        scale = torch.where(ctx.targets > 0, grad_loss, 0.0)  # not 0 · ∞ where a loss is divided by 0 targets
+        # not 0 · ∞ where a loss is divided by 0 targets
+        scale = torch.where(ctx.targets > 0, grad_loss, 0.0)
         if not is_one(scale):
             for gradient in gradients:
                 if gradient is not None:
                     gradient.mul_(scale.to(gradient.dtype))
         pairs = zip(gradients, ctx.dtypes, strict=True)
-        return None, None, None, *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs)
+        return (
+            None,
+            None,
+            None,
+            *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs),
+        )
 
 
 def is_one(scale: Tensor) -> bool:
-    """Can a pass over the gradients be saved? On a GPU never: to read the scale is to wait for the device."""
+    """Can a pass over the gradients be saved? On a GPU never: to read the scale is to wait for the
+    device."""
     return not scale.is_cuda and scale.item() == 1
 
 
 def refuse_second_derivatives() -> None:
     """Raises RuntimeError in a backward pass with create_graph.
 
-    torch's `once_differentiable` raises only where the incoming gradient has a graph too; otherwise second derivatives
-    would lack the part of this operation, without a word.
+    torch's `once_differentiable` raises only where the incoming gradient has a graph too; otherwise
+    second derivatives would lack the part of this operation, without a word.
     """
     if torch.is_grad_enabled():
         raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")

@@ -1,4 +1,5 @@
-"""Gates: how much of the gradient of a softmax loss reaches each row of the output embedding, by each method."""
+"""Gates: how much of the gradient of a softmax loss reaches each row of the output embedding, by
+each method."""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,8 @@ from torch import Tensor
 
 AGG_GATES = ("both", "g1", "g2")
 AGPS_VARIANTS = ("eq15", "algorithm1")
-FREEZING_PARTS = ("b", "c", "bc")  # the parts of Eq. 4 (Yu et al. 2022) that `freezing_gates` can freeze
+# the parts of Eq. 4 (Yu et al. 2022) that `freezing_gates` can freeze
+FREEZING_PARTS = ("b", "c", "bc")
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,10 @@ class Gates:
     """The gates G of an update, by the kind of the target.
 
     Args:
-        rare: (V,) bool, the rare tokens R. Outside R every gate is 1, whatever the vectors below hold.
-        g1: (V,), not negative, gates at positions whose target is not rare; None means 1 everywhere.
+        rare: (V,) bool, the rare tokens R. Outside R every gate is 1, whatever the vectors below
+            hold.
+        g1: (V,), not negative, gates at positions whose target is not rare; None means 1
+            everywhere.
         g2: (V,), not negative, gates at positions whose target is rare; None means 1 everywhere.
     """
 
@@ -37,8 +41,8 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     """The gates of AGG on the rare tokens R (Yu et al. 2022, Eqs. 7 and 8).
 
     - `g1[k] = min(a[k] / updates, 1)`, at positions whose target is not rare;
-    - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare. Where no rare
-      token has appeared at all, none is rarer than the others, and g2 is 1.
+    - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare.
+      Where no rare token has appeared at all, none is rarer than the others, and g2 is 1.
 
     Args:
         appearances: (V,) a, integer.
@@ -60,7 +64,8 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     if which != "g2":
         g1 = (a / updates).clamp(max=1).float()
     if which != "g1":
-        mean = a.mul(rare).sum() / rare.sum()  # NaN where R is empty, 0 where nothing in R has appeared
+        # NaN where R is empty, 0 where nothing in R has appeared
+        mean = a.mul(rare).sum() / rare.sum()
         g2 = torch.where(mean > 0, (a / mean).clamp(max=1), torch.ones_like(a)).float()
     return Gates(rare=rare, g1=g1, g2=g2)
 
@@ -68,13 +73,14 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
 def agps_gates(
     counts: Tensor, present: Tensor, rare: Tensor, *, mu1: float, mu2: float, variant: str = "eq15"
 ) -> Gates:
-    """The gates of AGPS for a batch (Yu et al. 2021, Eqs. 13–15), on the rare tokens that are no target in it; else 1.
+    """The gates of AGPS for a batch (Yu et al. 2021, Eqs. 13–15), on the rare tokens that are no
+    target in it; else 1.
 
     With `f1[k] = min(c[k] / μ1, 1)` and `f2[k] = min(c[k] / μ2, 1)`, the gate of such a token is
 
     - `f1` at positions whose target is not rare, in both variants;
-    - at positions with another rare token as target, `f2` in Eq. 15, and `f1 + f2` in Algorithm 1 of the paper's
-      appendix, which adds the second loss to the first.
+    - at positions with another rare token as target, `f2` in Eq. 15, and `f1 + f2` in Algorithm 1
+      of the paper's appendix, which adds the second loss to the first.
 
     Args:
         counts: (V,) c, occurrences as a target in the training set.
@@ -94,7 +100,9 @@ def agps_gates(
         if not mu > 0:
             raise ValueError(f"expected {name} above 0, got {mu}")
     if variant not in AGPS_VARIANTS:
-        raise ValueError(f"expected variant to be one of {', '.join(AGPS_VARIANTS)}, got {variant!r}")
+        raise ValueError(
+            f"expected variant to be one of {', '.join(AGPS_VARIANTS)}, got {variant!r}"
+        )
     c = counts.double()
     f1 = (c / mu1).clamp(max=1)
     if variant == "eq15":
@@ -105,12 +113,16 @@ def agps_gates(
 
 
 def freezing_gates(rare: Tensor, parts: str) -> Gates:
-    """Gates that freeze `parts`, "b", "c" or "bc", of Eq. 4 (Yu et al. 2022, Table 2) on the rare tokens R (V,).
+    """Gates that freeze `parts`, "b", "c" or "bc", of Eq. 4 (Yu et al. 2022, Table 2) on the rare
+    tokens R (V,).
 
-    Part (a) pulls a rare token towards the features whose target it is, and is never frozen here; (b) pushes it away
-    from the features of targets that are not rare, (c) from those of the other rare ones.
+    Part (a) pulls a rare token towards the features whose target it is, and is never frozen here;
+    (b) pushes it away from the features of targets that are not rare, (c) from those of the other
+    rare ones.
     """
     if parts not in FREEZING_PARTS:
         raise ValueError(f"expected parts to be one of {', '.join(FREEZING_PARTS)}, got {parts!r}")
     closed = torch.zeros_like(rare, dtype=torch.float32)
-    return Gates(rare=rare, g1=closed if "b" in parts else None, g2=closed if "c" in parts else None)
+    return Gates(
+        rare=rare, g1=closed if "b" in parts else None, g2=closed if "c" in parts else None
+    )

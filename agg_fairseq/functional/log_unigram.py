@@ -1,14 +1,17 @@
-"""The log-unigram bias of Meister et al. (2022), "A Natural Bias for Language Generation Models"."""
+"""The log-unigram bias of Meister et al. (2022), "A Natural Bias for Language Generation
+Models"."""
 
 from torch import Tensor
 
 
 def log_unigram(counts: Tensor) -> Tensor:
-    """The bias `b[k] = log((c[k] + 1) / (Σ_j c[j] + V))` in nats, (V,) float32, from training counts c (V,) of targets.
+    """The bias `b[k] = log((c[k] + 1) / (Σ_j c[j] + V))` in nats, (V,) float32, from training
+    counts c (V,) of targets.
 
-    With this bias a model whose logits `H Wᵀ` are 0 predicts the training frequencies, so that the embeddings of rare
-    tokens need not be pushed away from all features to make these tokens improbable. One occurrence is added to each
-    token (Laplace's rule), so that the bias of a token that never occurs is finite.
+    With this bias a model whose logits `H Wᵀ` are 0 predicts the training frequencies, so that the
+    embeddings of rare tokens need not be pushed away from all features to make these tokens
+    improbable. One occurrence is added to each token (Laplace's rule), so that the bias of a token
+    that never occurs is finite.
 
     Examples:
         >>> import torch
@@ -20,7 +23,8 @@ def log_unigram(counts: Tensor) -> Tensor:
 
 
 def whole_counts(counts: Tensor, vocabulary: int) -> Tensor:
-    """The counts (V,) as int64; ValueError for another shape, or a count that is not in [0, 2^53], such as NaN."""
+    """The counts (V,) as int64; ValueError for another shape, or a count that is not in [0, 2^53],
+    such as NaN."""
     rounded = counts.double().round()
     if rounded.shape != (vocabulary,) or not ((rounded >= 0) & (rounded <= 2**53)).all():
         raise ValueError(f"expected counts of {vocabulary} tokens, from 0 to 2^53, got {counts}")

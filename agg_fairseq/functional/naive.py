@@ -1,4 +1,5 @@
-"""The gated loss as the papers write it, in plain autograd: to read, and to test the fast implementations against."""
+"""The gated loss as the papers write it, in plain autograd: to read, and to test the fast
+implementations against."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,8 @@ from .unlikelihood import Candidates
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
-    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`, in [0, 1] and broadcastable to `value`."""
+    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`, in [0, 1] and broadcastable
+    to `value`."""
     return gate * value + (1 - gate) * value.detach()
 
 
@@ -29,14 +31,20 @@ def naive_gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """The loss of `gated_cross_entropy`, of its arguments, from the logits of Eqs. 9–10. Holds several (N, V) tensors.
+    """The loss of `gated_cross_entropy`, of its arguments, from the logits of Eqs. 9–10. Holds
+    several (N, V) tensors.
 
-    The value, a scalar in nats, is that of the likelihood, with the gradients of the paper's sum. The paper's own value
-    is twice that, since its second term equals the first; the second value is subtracted without its gradient.
+    The value, a scalar in nats, is that of the likelihood, with the gradients of the paper's sum.
+    The paper's own value is twice that, since its second term equals the first; the second value is
+    subtracted without its gradient.
     """
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
     position = (target != ignore_index).nonzero().squeeze(1)
-    importance = torch.ones_like(target, dtype=weight.dtype) if position_weight is None else position_weight.flatten()
+    importance = (
+        torch.ones_like(target, dtype=weight.dtype)
+        if position_weight is None
+        else position_weight.flatten()
+    )
     features, target, importance = features[position], target[position], importance[position]
     offset = weight.new_zeros(weight.size(0)) if bias is None else bias
 
@@ -55,8 +63,8 @@ def naive_gated_cross_entropy(
             losses = losses + ul_alpha * penalty.masked_fill(~is_candidate, 0.0).sum(1)
         return losses
 
-    # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W and b, where the gates hold back
-    # the entries of H Wᵀ + b.
+    # Eq. 9: z⁰ carries the gradient into the features; z¹ and z² the gradient into W and b, where
+    # the gates hold back the entries of H Wᵀ + b.
     gate = _gate_matrix(gates, target, weight)  # n x V: G, g1 or g2 by row, 1 at the target
     z0 = features @ weight.detach().t() + offset.detach()
     z12 = gate_gradient(features.detach() @ weight.t() + offset, gate)

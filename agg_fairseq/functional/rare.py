@@ -14,12 +14,13 @@ def check_open_interval(name: str, value: float) -> float:
 def frequency_ranks(counts: Tensor, excluded: Tensor | None = None) -> Tensor:
     """The rank of each token by decreasing count, from 0 for the most frequent one: (V,) int64.
 
-    Of equal counts the higher index ranks as rarer, since dictionaries of fairseq are sorted by frequency; in another
-    order the choice among equals is arbitrary.
+    Of equal counts the higher index ranks as rarer, since dictionaries of fairseq are sorted by
+    frequency; in another order the choice among equals is arbitrary.
 
     Args:
         counts: (V,) occurrences as a target, whole numbers; V · their maximum is below 2^63.
-        excluded: (V,) bool, tokens that are in no group. Their ranks come after those of all others.
+        excluded: (V,) bool, tokens that are in no group. Their ranks come after those of all
+            others.
 
     Examples:
         >>> frequency_ranks(torch.tensor([9, 0, 2, 2]), excluded=torch.tensor([True, False, False, False]))
@@ -52,7 +53,8 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
 
 
 def tokens_from_rank(counts: Tensor, rank: int, excluded: Tensor | None = None) -> Tensor:
-    """The tokens whose rank by `frequency_ranks` is at least `rank`, (V,) bool, without those that are excluded."""
+    """The tokens whose rank by `frequency_ranks` is at least `rank`, (V,) bool, without those that
+    are excluded."""
     rare = frequency_ranks(counts, excluded) >= rank
     return rare if excluded is None else rare & ~excluded
 
@@ -67,13 +69,15 @@ def rare_tokens(
 ) -> Tensor:
     """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
 
-    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest` tokens. Where
-    more than that many have not appeared at all, it holds unseen tokens only: exclude those that can be no target.
+    With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest`
+    tokens. Where more than that many have not appeared at all, it holds unseen tokens only: exclude
+    those that can be no target.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.
         updates: number of updates in the window, at least 1.
-        alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is given.
+        alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is
+            given.
         rare_fraction: F in (0, 1).
         never_rare: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
 

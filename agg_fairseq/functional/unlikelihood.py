@@ -8,25 +8,37 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Candidates:
-    """For each position, the tokens that should not follow. All positions of a sequence share a row."""
+    """For each position, the tokens that should not follow. All positions of a sequence share a
+    row."""
 
-    tokens: Tensor  # (B, U) int64, the distinct tokens of each of B sequences, padded with any token
-    since: Tensor  # (B, U) int64, the first step at which the token is a candidate; for padding one beyond the last
+    # (B, U) int64, the distinct tokens of each of B sequences, padded with any token
+    tokens: Tensor
+    # (B, U) int64, the first step at which the token is a candidate; for padding one beyond the
+    # last
+    since: Tensor
     steps: int  # T, so that position i is step `i % T` of sequence `i // T`
-    spare_target: bool = True  # at the token level, the target is no candidate; at the sequence level it is
+    # at the token level, the target is no candidate; at the sequence level it is
+    spare_target: bool = True
 
     def at(self, positions: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """At positions (C,) of the flattened (B, T), with their targets: tokens (C, U), and which are candidates."""
+        """At positions (C,) of the flattened (B, T), with their targets: tokens (C, U), and which
+        are candidates."""
         sequence = torch.div(positions, self.steps, rounding_mode="floor")
-        tokens, is_candidate = self.tokens[sequence], self.since[sequence] <= (positions % self.steps)[:, None]
-        return tokens, is_candidate & (tokens != target[:, None]) if self.spare_target else is_candidate
+        tokens, is_candidate = (
+            self.tokens[sequence],
+            self.since[sequence] <= (positions % self.steps)[:, None],
+        )
+        return tokens, is_candidate & (
+            tokens != target[:, None]
+        ) if self.spare_target else is_candidate
 
 
 def unlikelihood(logits: Tensor, log_probs: Tensor, tokens: Tensor, is_candidate: Tensor) -> Tensor:
-    """`−Σ_c log(1 − P[c])` (C,) in nats, from logits and log P (C, V), tokens (C, U) and which of them count (C, U).
+    """`−Σ_c log(1 − P[c])` (C,) in nats, from logits and log P (C, V), tokens (C, U) and which of
+    them count (C, U).
 
-    For the likeliest token, whose P may round to 1, `log(1 − P)` is formed from the logits of all others: its gradient
-    stays exact and bounded. All other tokens have a P of at most 1/2.
+    For the likeliest token, whose P may round to 1, `log(1 − P)` is formed from the logits of all
+    others: its gradient stays exact and bounded. All other tokens have a P of at most 1/2.
     """
     likeliest = logits.argmax(1, keepdim=True)  # C x 1
     others = logits.scatter(1, likeliest, -torch.inf).logsumexp(1, keepdim=True)
@@ -38,9 +50,11 @@ def unlikelihood(logits: Tensor, log_probs: Tensor, tokens: Tensor, is_candidate
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
-    """The candidates of the token level: the tokens that were targets (B, T) earlier in the same row, but no padding.
+    """The candidates of the token level: the tokens that were targets (B, T) earlier in the same
+    row, but no padding.
 
-    In the code of Welleck et al. the candidates of one sequence leak into the other sequences of a batch.
+    In the code of Welleck et al. the candidates of one sequence leak into the other sequences of a
+    batch.
     """
     batch, steps = target.shape
     ordered, order = target.sort(dim=1, stable=True)
@@ -58,13 +72,15 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
 
 
 def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
-    """One candidate or none at each position, also if it is the target, from tokens (B, T) and bool (B, T)."""
+    """One candidate or none at each position, also if it is the target, from tokens (B, T) and bool
+    (B, T)."""
     since = (~is_candidate).long()  # with one step, 1 is beyond the last
     return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1, spare_target=False)
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
-    """Which tokens (B, T) are part of an n-gram, n >= 1, that occurred earlier in the same row: (B, T) bool.
+    """Which tokens (B, T) are part of an n-gram, n >= 1, that occurred earlier in the same row: (B,
+    T) bool.
 
     The sequence level of Welleck et al. has n = 4; their code omits the last n-gram of a row.
     """

@@ -1,4 +1,5 @@
-"""Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; training counts for them."""
+"""Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; training
+counts for them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,11 +19,13 @@ IGNORED = -100
 
 
 def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tensor:
-    """How often each token is a target in a dataset of a causal language model, (V,) int64, for `agps_counts`.
+    """How often each token is a target in a dataset of a causal language model, (V,) int64, for
+    `agps_counts`.
 
     Args:
-        dataset: examples with `labels` or else `input_ids`, a sequence of tokens each. The first token of a sequence is
-            no target, and neither is −100; of `input_ids`, nor is what `attention_mask` leaves out, if there is one.
+        dataset: examples with `labels` or else `input_ids`, a sequence of tokens each. The first
+            token of a sequence is no target, and neither is −100; of `input_ids`, nor is what
+            `attention_mask` leaves out, if there is one.
         vocabulary: V; a token outside [0, V) is an error of PyTorch.
 
     Examples:
@@ -37,18 +40,22 @@ def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tenso
         else:
             tokens = torch.as_tensor(example["input_ids"])
             if "attention_mask" in example:
-                tokens = tokens.masked_fill(torch.as_tensor(example["attention_mask"]) == 0, IGNORED)
+                tokens = tokens.masked_fill(
+                    torch.as_tensor(example["attention_mask"]) == 0, IGNORED
+                )
         tokens = tokens[1:]
         counts += torch.bincount(tokens[tokens != IGNORED], minlength=vocabulary)
     return counts
 
 
 def add_log_unigram(model: Any, counts: Tensor) -> None:
-    """Gives the output layer of a model a bias that is not trained: the log of the training frequencies.
+    """Gives the output layer of a model a bias that is not trained: the log of the training
+    frequencies.
 
-    `save_pretrained` saves it; `load_pretrained` loads the folder, since `from_pretrained` of most classes leaves the
-    bias out. In bfloat16 it is rounded to a multiple of 1/16. Logits that the model scales or caps afterwards (Granite,
-    Cohere, Gemma 2) are not those that the bias is meant for.
+    `save_pretrained` saves it; `load_pretrained` loads the folder, since `from_pretrained` of most
+    classes leaves the bias out. In bfloat16 it is rounded to a multiple of 1/16. Logits that the
+    model scales or caps afterwards (Granite, Cohere, Gemma 2) are not those that the bias is meant
+    for.
 
     Args:
         model: of transformers, ending in an `nn.Linear` without bias.
@@ -62,16 +69,19 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
 
 
 def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
-    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020), and returns it.
+    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020),
+    and returns it.
 
-    W is kept, with its tie to the input embedding where there is one, and the class embedding U is new. The model then
-    returns log-probabilities in place of logits, so that evaluation and `generate` work as before. Train it with
-    `GatedLoss(model, "mle")`, made after this, which computes the loss at a fraction of the full softmax's cost.
-    `save_pretrained` saves it, and `load_pretrained` loads the folder.
+    W is kept, with its tie to the input embedding where there is one, and the class embedding U is
+    new. The model then returns log-probabilities in place of logits, so that evaluation and
+    `generate` work as before. Train it with `GatedLoss(model, "mle")`, made after this, which
+    computes the loss at a fraction of the full softmax's cost. `save_pretrained` saves it, and
+    `load_pretrained` loads the folder.
 
     Args:
         model: a causal language model that ends in an `nn.Linear` without bias.
-        class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the training counts.
+        class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the
+            training counts.
     """
     head = _plain_head(model)
     layer = FactorizedSoftmax(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
@@ -80,10 +90,12 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
 
 
 def load_pretrained(path: str | Path, **options: Any) -> Any:
-    """`from_pretrained` of the model's own class, with the log-unigram bias or factorized layer that is saved there.
+    """`from_pretrained` of the model's own class, with the log-unigram bias or factorized layer
+    that is saved there.
 
     Args:
-        path: of a folder that `save_pretrained` wrote, of a file of safetensors in it, or of the index of several.
+        path: of a folder that `save_pretrained` wrote, of a file of safetensors in it, or of the
+            index of several.
         **options: of `from_pretrained`, such as `dtype`.
     """
     saved = PretrainedModel(path)
@@ -91,7 +103,8 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     head = saved.skeleton.get_output_embeddings()
     name = next((name for name, module in saved.skeleton.named_modules() if module is head), "")
     config.transformers_weights = saved.path.name  # the file to load, as transformers names it
-    known = {"_keys_to_ignore_on_load_unexpected": [rf"{re.escape(name)}\."]}  # what the class lacks is loaded below
+    # what the class lacks is loaded below
+    known = {"_keys_to_ignore_on_load_unexpected": [rf"{re.escape(name)}\."]}
     model = type(model_class.__name__, (model_class,), known).from_pretrained(
         saved.path.parent, config=config, **options
     )
@@ -102,7 +115,9 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         layer = factorize_head(model, saved.tensor(f"{name}.class_of_token").long())
         layer.class_weight.data.copy_(saved.tensor(f"{name}.class_weight"))
     elif f"{name}.bias" in saved and layer.bias is None:
-        layer.bias = nn.Parameter(saved.tensor(f"{name}.bias").to(layer.weight), requires_grad=False)
+        layer.bias = nn.Parameter(
+            saved.tensor(f"{name}.bias").to(layer.weight), requires_grad=False
+        )
     return model
 
 
@@ -110,5 +125,8 @@ def _plain_head(model: Any) -> nn.Linear:
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or head.bias is not None:
         found = "one with a bias" if type(head) is nn.Linear else type(head).__name__
-        raise UserError(f"found {found} as output layer of {type(model).__name__}; expected an nn.Linear without bias")
+        raise UserError(
+            f"found {found} as output layer of {type(model).__name__}; expected an "
+            "nn.Linear without bias"
+        )
     return head

@@ -1,17 +1,21 @@
-"""Gated training of a causal language model of Hugging Face transformers, with its Trainer or in a loop.
+"""Gated training of a causal language model of Hugging Face transformers, with its Trainer or in a
+loop.
 
     Trainer(model, args, train_dataset=data, callbacks=[GatedLoss(model, agg_rare_fraction=0.05)])
 
-A transformers model computes `logits = lm_head(features)`, then `loss = loss_function(logits, labels, …)`. The logits
-are too late for gates, which treat the gradients into features and embedding differently. So `GatedLoss` replaces the
-`forward` of the model, which in a training step runs the original one with two functions replaced:
+A transformers model computes `logits = lm_head(features)`, then `loss = loss_function(logits,
+labels, …)`. The logits are too late for gates, which treat the gradients into features and
+embedding differently. So `GatedLoss` replaces the `forward` of the model, which in a training step
+runs the original one with two functions replaced:
 
-- the output layer keeps its input, the features, and returns V known numbers as a placeholder for the logits;
+- the output layer keeps its input, the features, and returns V known numbers as a placeholder for
+  the logits;
 - `loss_function` returns the gated loss of the features, divided as transformers divides its own.
 
-What becomes of the numbers of the placeholder tells whether the model scales or soft-caps its logits between the two
-(Granite, Cohere, Gemma 2), which the gated loss takes over; any other change is refused. This needs no names from
-configurations, where `logits_scaling` divides in one model and multiplies in another.
+What becomes of the numbers of the placeholder tells whether the model scales or soft-caps its
+logits between the two (Granite, Cohere, Gemma 2), which the gated loss takes over; any other change
+is refused. This needs no names from configurations, where `logits_scaling` divides in one model and
+multiplies in another.
 """
 
 import base64
@@ -58,7 +62,8 @@ METHODS: dict[str, type[Objective]] = {"agg": AggObjective, "agps": AgpsObjectiv
 LOSS = inspect.signature(ForCausalLMLoss)
 TINY, HUGE = 2.0**-20, 2.0**40
 PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
-"""The numbers that stand for logits: of scaled and capped ones, the first two become the scale and the cap."""
+"""The numbers that stand for logits: of scaled and capped ones, the first two become the scale and
+the cap."""
 
 
 @dataclass
@@ -68,7 +73,8 @@ class _Step:
     head: nn.Linear | FactorizedSoftmax
     features: Tensor | None = None  # (B, T, D), the input of the output layer
     placeholder: Tensor | None = None  # (1, 1, V), its output
-    target: Tensor | None = None  # (B, T), what is predicted at each position; known when the loss is asked for
+    # (B, T), what is predicted at each position; known when the loss is asked for
+    target: Tensor | None = None
     logits: Tensor | None = None  # (1, 1, V), what the model made of the placeholder
     loss: Tensor | None = None  # summed over the targets
 
@@ -76,40 +82,53 @@ class _Step:
 class GatedLoss(TrainerCallback, ExportableState):
     """Trains a causal language model of transformers with a gated objective; a callback of Trainer.
 
-    Creating it attaches it to the model, and `remove` takes it off again. The parameters of the model stay as they are.
-    In training steps `output.logits` is None.
+    Creating it attaches it to the model, and `remove` takes it off again. The parameters of the
+    model stay as they are. In training steps `output.logits` is None.
 
-    With Trainer, the window of AGG is one epoch unless `agg_window` is given. The counts are part of Trainer's state,
-    saved in `trainer_state.json` of each checkpoint and restored on resume. In a loop of your own, call `commit_update`
-    after each step of the optimizer, and keep `state_dict` in the checkpoint; the window is 1,000 updates unless
+    With Trainer, the window of AGG is one epoch unless `agg_window` is given. The counts are part
+    of Trainer's state, saved in `trainer_state.json` of each checkpoint and restored on resume. In
+    a loop of your own, call `commit_update` after each step of the optimizer, and keep `state_dict`
+    in the checkpoint; the window is 1,000 updates unless
     `agg_window` is given.
 
     Args:
-        model: a decoder-only language model that ends in an `nn.Linear`, tied to the input embedding or not, with or
-            without bias, whose logits are not changed afterwards, but for a scale and a soft cap; or a model of PEFT
-            over one, whose output layer trains (`modules_to_save`).
+        model: a decoder-only language model that ends in an `nn.Linear`, tied to the input
+            embedding or not, with or without bias, whose logits are not changed afterwards, but for
+            a scale and a soft cap; or a model of PEFT over one, whose output layer trains
+            (`modules_to_save`).
         method: "agg", "agps" or "mle".
-        tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in reserve, and the rows
-            beyond its vocabulary are then never rare either; they are no targets, and would fill the rare group.
-        **options: those of `AggObjective` and `AgpsObjective` with the prefix `agg_` or `agps_`, such as
+        tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in
+            reserve, and the rows beyond its vocabulary are then never rare either; they are no
+            targets, and would fill the rare group.
+        **options: those of `AggObjective` and `AgpsObjective` with the prefix `agg_` or `agps_`,
+            such as
             `agg_rare_fraction=0.3`; those of `Objective`, such as `label_smoothing` and `cosreg_gamma`; and
             `never_rare`, tokens that are never rare, by default the special tokens of the model's configuration
             (padding, begin and end of a sequence).
 
     Raises:
-        UserError: the model is of a kind for which the gated loss would not be right. Most kinds are recognized in the
-            first training step.
-        ValueError, TypeError, KeyError: an option is out of its range, is missing, or belongs to another method.
+        UserError: the model is of a kind for which the gated loss would not be right. Most kinds
+            are recognized in the first training step.
+        ValueError, TypeError, KeyError: an option is out of its range, is missing, or belongs to
+        another method.
     """
 
-    def __init__(self, model: PreTrainedModel, method: str = "agg", *, tokenizer: Any = None, **options: Any) -> None:
-        self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
+    def __init__(
+        self, model: PreTrainedModel, method: str = "agg", *, tokenizer: Any = None, **options: Any
+    ) -> None:
+        # of PEFT
+        self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
         if hasattr(model.forward, "gated_loss"):
-            raise UserError(f"GatedLoss: this {type(model).__name__} already has one; remove() it first")
+            raise UserError(
+                f"GatedLoss: this {type(model).__name__} already has one; remove() it first"
+            )
         self._name = type(model).__name__
         head = self._output_layer()
         if model.loss_function is not ForCausalLMLoss:
-            raise UserError(f"GatedLoss: expected a model with the loss of causal language models, got {self._name}")
+            raise UserError(
+                f"GatedLoss: expected a model with the loss of causal language models, "
+                f"got {self._name}"
+            )
         vocabulary = head.weight.size(0)
         never_rare = {*options.pop("never_rare", _special_tokens(model, vocabulary))}
         if tokenizer is not None:
@@ -118,20 +137,34 @@ class GatedLoss(TrainerCallback, ExportableState):
             never_rare |= {*known.special_ids, *known.unused}
         if min(never_rare, default=0) < 0:  # which would count from the end
             raise ValueError(f"expected never_rare in [0, {vocabulary}), got {min(never_rare)}")
-        given = {name.removeprefix(f"{method}_"): value for name, value in options.items() if value is not None}
+        given = {
+            name.removeprefix(f"{method}_"): value
+            for name, value in options.items()
+            if value is not None
+        }
         if method != "mle":
             given["never_rare"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
             mask[[*never_rare]] = True
-        self.method, self.objective = method, METHODS[method](vocabulary, ignore_index=IGNORED, **given)
+        self.method, self.objective = (
+            method,
+            METHODS[method](vocabulary, ignore_index=IGNORED, **given),
+        )
         terms = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
-        if isinstance(head, FactorizedSoftmax) and (method != "mle" or any(map(options.get, terms))):
-            raise ValueError(f"a factorized output layer is trained with method='mle', without {', '.join(terms)}")
+        if isinstance(head, FactorizedSoftmax) and (
+            method != "mle" or any(map(options.get, terms))
+        ):
+            raise ValueError(
+                f"a factorized output layer is trained with method='mle', without "
+                f"{', '.join(terms)}"
+            )
         self._window_is_given = options.get("agg_window") is not None
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
         self._step_hook: RemovableHandle | None = None
-        self._scale_and_cap: tuple[float, float | None] | None = None  # found in the first training step
-        # The attribute of the instance, rather than hooks: others call `model.forward(…)` itself, as PEFT does.
+        # found in the first training step
+        self._scale_and_cap: tuple[float, float | None] | None = None
+        # The attribute of the instance, rather than hooks: others call `model.forward(…)` itself,
+        # as PEFT does.
         self._previous = vars(model).get("forward")
         self._signature, original = inspect.signature(model.forward), model.forward
 
@@ -143,7 +176,8 @@ class GatedLoss(TrainerCallback, ExportableState):
         model.forward = MethodType(forward, model)
 
     def remove(self) -> None:
-        """Takes the objective off the model, which is then as it was before; a second call does nothing."""
+        """Takes the objective off the model, which is then as it was before; a second call does
+        nothing."""
         self._forget_update()
         if getattr(self.model.forward, "gated_loss", None) is self:
             del self.model.forward
@@ -155,13 +189,18 @@ class GatedLoss(TrainerCallback, ExportableState):
         if hasattr(head, "modules_to_save"):  # PEFT's wrapper around the copy that trains
             head = head.modules_to_save[head.active_adapters[0]]
         if not isinstance(head, nn.Linear | FactorizedSoftmax):
-            raise UserError(f"GatedLoss: expected {self._name} to end in an nn.Linear, found {type(head).__name__}")
+            raise UserError(
+                f"GatedLoss: expected {self._name} to end in an nn.Linear, found "
+                f"{type(head).__name__}"
+            )
         return head
 
     # A training step, in the order in which the methods are called
 
     @torch.compiler.disable(recursive=False)
-    def _forward(self, original: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _forward(
+        self, original: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         """What stands in the place of the model's `forward`."""
         bound = self._signature.bind_partial(*arguments, **keywords)
         has_labels = {**bound.arguments, **keywords}.get("labels") is not None
@@ -169,7 +208,8 @@ class GatedLoss(TrainerCallback, ExportableState):
             return original(*arguments, **keywords)
         self._step = step = _Step(self._output_layer())
         own_loss = (
-            f"GatedLoss: {self._name} computed its loss by itself (without its output layer or loss_function, as "
+            f"GatedLoss: {self._name} computed its loss by itself (without its output layer or "
+            "loss_function, as "
             "fused losses such as Liger's do); switch that off, or this model is not supported"
         )
         try:
@@ -189,7 +229,9 @@ class GatedLoss(TrainerCallback, ExportableState):
         # Without the placeholder, which would pass for logits.
         if isinstance(output, tuple):
             return tuple(None if part is step.logits else part for part in output)
-        return type(output)(**{key: value for key, value in output.items() if value is not step.logits})
+        return type(output)(
+            **{key: value for key, value in output.items() if value is not step.logits}
+        )
 
     @torch.compiler.disable
     def _forward_of_head(self, features: Tensor) -> Tensor:
@@ -200,15 +242,21 @@ class GatedLoss(TrainerCallback, ExportableState):
             return step.loss
         vocabulary, weight = self.objective.vocabulary, step.head.weight
         if step.features is not None:
-            raise UserError(f"GatedLoss: {self._name} uses its output layer more than once per step; expected once")
+            raise UserError(
+                f"GatedLoss: {self._name} uses its output layer more than once per "
+                "step; expected once"
+            )
         if len(weight) != vocabulary or hasattr(weight, "device_mesh"):
             raise UserError(
-                f"GatedLoss: found {len(weight)} rows in the output embedding, expected {vocabulary}, all in this "
-                "process; resize the vocabulary before GatedLoss is made, and do not shard this layer"
+                f"GatedLoss: found {len(weight)} rows in the output embedding, expected "
+                f"{vocabulary}, all in this "
+                "process; resize the vocabulary before GatedLoss is made, and do not shard this "
+                "layer"
             )
         if self.method != "mle" and not weight.requires_grad:
             raise UserError(
-                "GatedLoss: the output embedding does not train (requires_grad is False), so that there is no gradient "
+                "GatedLoss: the output embedding does not train (requires_grad is False), so that "
+                "there is no gradient "
                 "to gate; unfreeze it (with PEFT: modules_to_save), or use method='mle'"
             )
         numbers = torch.tensor(PROBES, dtype=torch.promote_types(features.dtype, torch.float32))
@@ -218,27 +266,50 @@ class GatedLoss(TrainerCallback, ExportableState):
 
     @torch.compiler.disable
     def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
-        """What stands in the place of `loss_function`; the arguments are those of `ForCausalLMLoss`."""
+        """What stands in the place of `loss_function`; the arguments are those of
+        `ForCausalLMLoss`."""
         step = self._step
         bound = LOSS.bind(*arguments, **options)
         bound.apply_defaults()
         given = bound.arguments
-        target, number, ignored = given["shift_labels"], given["num_items_in_batch"], given["ignore_index"]
+        target, number, ignored = (
+            given["shift_labels"],
+            given["num_items_in_batch"],
+            given["ignore_index"],
+        )
         step.logits = given["logits"]
-        is_known = step.features is not None and step.target is None and step.logits.shape == step.placeholder.shape
+        is_known = (
+            step.features is not None
+            and step.target is None
+            and step.logits.shape == step.placeholder.shape
+        )
         if is_known and self._scale_and_cap is None:
             self._scale_and_cap = _scale_and_cap(step.placeholder, step.logits)
         is_plain = self._scale_and_cap == (1.0, None)
-        if not is_known or self._scale_and_cap is None or (isinstance(step.head, FactorizedSoftmax) and not is_plain):
+        if (
+            not is_known
+            or self._scale_and_cap is None
+            or (isinstance(step.head, FactorizedSoftmax) and not is_plain)
+        ):
             raise UserError(
-                f"GatedLoss: {self._name} changes its logits after the output layer in another way than by a scale and "
-                "a soft cap (or at all, for a factorized layer), or uses them twice; it is not supported"
+                f"GatedLoss: {self._name} changes its logits after the output layer in another way "
+                "than by a scale and "
+                "a soft cap (or at all, for a factorized layer), or uses them twice; it is not "
+                "supported"
             )
-        if target is None:  # position t predicts label t + 1, unless the caller has shifted the labels already
+        # position t predicts label t + 1, unless the caller has shifted the labels already
+        if target is None:
             target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
-        step.target = target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
-        step.head(step.features)  # computes the loss inside of the output layer, where FSDP has gathered W
-        number = (target != IGNORED).sum() if number is None else torch.as_tensor(number, device=step.loss.device)
+        step.target = target = target.masked_fill(target == ignored, IGNORED).to(
+            step.features.device
+        )
+        # computes the loss inside of the output layer, where FSDP has gathered W
+        step.head(step.features)
+        number = (
+            (target != IGNORED).sum()
+            if number is None
+            else torch.as_tensor(number, device=step.loss.device)
+        )
         # Of no targets, the loss is 0/0 = NaN as in transformers, and its gradient 0.
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
@@ -247,44 +318,56 @@ class GatedLoss(TrainerCallback, ExportableState):
         head = step.head
         if self._has_stepped:
             raise UserError(
-                "GatedLoss: the optimizer has stepped, but the update has not ended; give GatedLoss to Trainer in "
+                "GatedLoss: the optimizer has stepped, but the update has not ended; give "
+                "GatedLoss to Trainer in "
                 "callbacks=[…], or call commit_update() after each step of the optimizer"
             )
         if self._step_hook is None and self.objective.counter is not None:
             self._step_hook = register_optimizer_step_post_hook(self._after_step)
         self._has_loss = True
         if isinstance(head, FactorizedSoftmax):
-            return head.loss(step.features, step.target, label_smoothing=self.objective.label_smoothing).loss
+            return head.loss(
+                step.features, step.target, label_smoothing=self.objective.label_smoothing
+            ).loss
         scale, softcap = self._scale_and_cap
-        return self.objective(step.features, head.weight, step.target, head.bias, scale=scale, softcap=softcap).loss
+        return self.objective(
+            step.features, head.weight, step.target, head.bias, scale=scale, softcap=softcap
+        ).loss
 
     # The updates of a training
 
     def commit_update(self) -> None:
-        """Ends an update in a loop of your own, as `Objective.commit_update`; Trainer needs no such call.
+        """Ends an update in a loop of your own, as `Objective.commit_update`; Trainer needs no such
+        call.
 
-        Within `accelerator.accumulate` it does nothing where the step of accelerate's optimizer does nothing.
+        Within `accelerator.accumulate` it does nothing where the step of accelerate's optimizer
+        does nothing.
         """
         if not GradientState().sync_gradients and not self._has_stepped:
             return
         if not self._has_loss:
             raise UserError(
-                "GatedLoss: no loss was computed in this update by the model that GatedLoss was made with; leave out "
-                "model_init, compute_loss_func, an overridden compute_loss, and label_smoothing_factor (give GatedLoss "
+                "GatedLoss: no loss was computed in this update by the model that GatedLoss was "
+                "made with; leave out "
+                "model_init, compute_loss_func, an overridden compute_loss, and "
+                "label_smoothing_factor (give GatedLoss "
                 "its own), and train this model"
             )
         self._forget_update()
         self.objective.commit_update()
 
     def roll_back_update(self) -> None:
-        """As `Objective.roll_back_update`, where the step of the optimizer was skipped for overflow."""
+        """As `Objective.roll_back_update`, where the step of the optimizer was skipped for
+        overflow."""
         self._forget_update()
         self.objective.roll_back_update()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Called after a step of any optimizer while an update is under way."""
         parameters = {*map(id, self.model.parameters())}
-        self._has_stepped |= any(id(one) in parameters for group in optimizer.param_groups for one in group["params"])
+        self._has_stepped |= any(
+            id(one) in parameters for group in optimizer.param_groups for one in group["params"]
+        )
 
     def _forget_update(self) -> None:
         self._has_loss = self._has_stepped = False
@@ -299,7 +382,8 @@ class GatedLoss(TrainerCallback, ExportableState):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
 
-        The state of a method without counts leaves the window empty. ValueError for one of another vocabulary.
+        The state of a method without counts leaves the window empty. ValueError for one of another
+        vocabulary.
         """
         if (counter := self.objective.counter) is not None:
             window = counter.window
@@ -312,28 +396,43 @@ class GatedLoss(TrainerCallback, ExportableState):
         """What Trainer saves in `trainer_state.json`: the state as text."""
         file = io.BytesIO()
         torch.save(self.state_dict(), file)
-        return {"args": {}, "attributes": {"counts": base64.b64encode(zlib.compress(file.getvalue())).decode()}}
+        return {
+            "args": {},
+            "attributes": {"counts": base64.b64encode(zlib.compress(file.getvalue())).decode()},
+        }
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window, and restores it where Trainer resumes from a checkpoint."""
         if args.n_gpu > 1:
-            raise UserError("GatedLoss: found several GPUs in one process; start one process per GPU with torchrun")
+            raise UserError(
+                "GatedLoss: found several GPUs in one process; start one process per "
+                "GPU with torchrun"
+            )
         self.roll_back_update()
         if self.objective.counter is not None and not self._window_is_given:
             try:
                 batches = len(kwargs["train_dataloader"])
             except TypeError:
                 raise UserError(
-                    "GatedLoss: the training data has no length to take the window of one epoch from; give "
+                    "GatedLoss: the training data has no length to take the window of one epoch "
+                    "from; give "
                     "agg_window=K, in updates"
                 ) from None
-            self.objective.counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))
-        saved = state.stateful_callbacks.setdefault(type(self).__name__, None)  # Trainer asks for this name as it saves
+            self.objective.counter.resize(
+                max(1, math.ceil(batches / args.gradient_accumulation_steps))
+            )
+        # Trainer asks for this name as it saves
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, None)
         if state.global_step > 0 and saved is None:
-            logger.warning("GatedLoss: the checkpoint was made without GatedLoss; the window of counts starts empty")
+            logger.warning(
+                "GatedLoss: the checkpoint was made without GatedLoss; the window of "
+                "counts starts empty"
+            )
         elif state.global_step > 0:
             content = zlib.decompress(base64.b64decode(saved["attributes"]["counts"]))
-            self.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+            self.load_state_dict(
+                torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            )
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""
@@ -366,7 +465,8 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
 
 
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:
-    """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did anything else."""
+    """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did
+    anything else."""
     x, z = placeholder.double().flatten(), logits.double().flatten()
     scale, largest = z[0].item() / TINY, abs(z[1].item())
     softcap = largest if largest < 0.5 * abs(scale) * HUGE else None

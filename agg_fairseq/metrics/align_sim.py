@@ -1,4 +1,5 @@
-"""AlignSim: do the embeddings of a joined vocabulary reflect which words of two languages were aligned?"""
+"""AlignSim: do the embeddings of a joined vocabulary reflect which words of two languages were
+aligned?"""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """Number of links of each source token to each target token in a word alignment, over a joined vocabulary."""
+    """Number of links of each source token to each target token in a word alignment, over a joined
+    vocabulary."""
 
     source: Tensor  # (P,) int64 tokens of the source language
     target: Tensor  # (P,) int64 tokens of the target language
@@ -26,25 +28,32 @@ class LinkCounts:
         return torch.cat([self.source, self.target]).unique()
 
     def labels(self, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries of a (V, V) that are not zero, by row: their rows, columns and values, each (E,).
+        """The entries of a (V, V) that are not zero, by row: their rows, columns and values, each
+        (E,).
 
-        `a(i, j)` is the number of links between i and j, in either direction: a link counts in a(source) and in
-        a(target), and so twice in a(i) if both are i.
+        `a(i, j)` is the number of links between i and j, in either direction: a link counts in
+        a(source) and in a(target), and so twice in a(i) if both are i.
         """
-        codes = torch.cat([self.source * vocabulary + self.target, self.target * vocabulary + self.source])
+        codes = torch.cat(
+            [self.source * vocabulary + self.target, self.target * vocabulary + self.source]
+        )
         codes, entry = codes.unique(return_inverse=True)
-        values = torch.zeros(len(codes), dtype=torch.float64).index_add_(0, entry, self.count.double().repeat(2))
+        values = torch.zeros(len(codes), dtype=torch.float64).index_add_(
+            0, entry, self.count.double().repeat(2)
+        )
         return codes // vocabulary, codes % vocabulary, values
 
 
 def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
-    """AlignSim_i = cos(a(i), â(i)): whether the nearest words of word i are those that i was aligned with.
+    """AlignSim_i = cos(a(i), â(i)): whether the nearest words of word i are those that i was
+    aligned with.
 
-    `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))`, τ = 10, over all rows of W, row i included, and a(i) as
-    of `LinkCounts.labels`. Rows of zeros (padding) have no direction and are excluded, with their links.
+    `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))`, τ = 10, over all rows of W, row i
+    included, and a(i) as of `LinkCounts.labels`. Rows of zeros (padding) have no direction and are
+    excluded, with their links.
 
-    Computed in float64, a few rows of cosines at a time: O(V²·D) operations if all tokens were linked, and O(V·D + P)
-    memory.
+    Computed in float64, a few rows of cosines at a time: O(V²·D) operations if all tokens were
+    linked, and O(V·D + P) memory.
 
     Args:
         weight: W (V, D) embeddings.
@@ -64,24 +73,28 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, desc="AlignSim", unit="chunk", disable=None, leave=False):
         cosines = directions[chunk] @ directions.t()  # C x V
-        inferred = cosines.mul_(TEMPERATURE).exp_()  # Eq. 16 up to a factor, on which Eq. 17 does not depend
+        # Eq. 16 up to a factor, on which Eq. 17 does not depend
+        inferred = cosines.mul_(TEMPERATURE).exp_()
         inferred[:, is_zero] = 0
-        start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1]))  # all rows between have no entry
+        # all rows between have no entry
+        start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1]))
         labels = torch.zeros_like(inferred)
         labels[torch.searchsorted(chunk, rows[start:end]), columns[start:end]] = counts[start:end]
         labels[:, is_zero] = 0
-        values[chunk] = (labels * inferred).sum(1) / (labels.norm(dim=1) * inferred.norm(dim=1))  # Eq. 17
+        # Eq. 17
+        values[chunk] = (labels * inferred).sum(1) / (labels.norm(dim=1) * inferred.norm(dim=1))
     values[is_zero] = math.nan
     return values.clamp(max=1)
 
 
 def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
-    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline to compare with.
+    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline
+    to compare with.
 
     The links are between tokens below V = `vocabulary`.
 
-    It is high for words that are the same in both languages, since these are mostly aligned with themselves, whatever
-    the embeddings. In closed form, with O(P) operations apart from sorting:
+    It is high for words that are the same in both languages, since these are mostly aligned with
+    themselves, whatever the embeddings. In closed form, with O(P) operations apart from sorting:
     `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
     """
     rows, columns, counts = links.labels(vocabulary)
@@ -94,7 +107,9 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
 
 
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
-    """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`; None without such."""
+    """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`;
+    None without such."""
     of_group = {name: values[groups.members(name)] for name in groups.names} | {"total": values}
-    means = {name: selected.nanmean().item() for name, selected in of_group.items()}  # NaN of nothing but NaN
+    # NaN of nothing but NaN
+    means = {name: selected.nanmean().item() for name, selected in of_group.items()}
     return {name: None if math.isnan(mean) else mean for name, mean in means.items()}

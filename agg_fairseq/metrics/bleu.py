@@ -25,8 +25,8 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
     Args:
         hypotheses: plain text, a sentence each.
         references: as many.
-        options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report. It warns of
-            hypotheses that look tokenized, unless `force` is True.
+        options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report.
+            It warns of hypotheses that look tokenized, unless `force` is True.
 
     Reference: Papineni et al. (2002); Post (2018).
     """
@@ -34,24 +34,30 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
 
     metric = BLEU(**options)
     bleu, signature = metric.corpus_score(hypotheses, [references]), str(metric.get_signature())
-    return Bleu(bleu.score, bleu.precisions, bleu.bp, bleu.ratio, bleu.sys_len, bleu.ref_len, signature)
+    return Bleu(
+        bleu.score, bleu.precisions, bleu.bp, bleu.ratio, bleu.sys_len, bleu.ref_len, signature
+    )
 
 
 def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
-    """BLEU of lines of tokens, separated by spaces, with compounds split, as fairseq's compound_split_bleu.sh.
+    """BLEU of lines of tokens, separated by spaces, with compounds split, as fairseq's
+    compound_split_bleu.sh.
 
     As in fairseq-score, an empty line counts as one token, its end.
 
     Reference: Vaswani et al. (2017).
     """
-    split = [[split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)]
+    split = [
+        [split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)
+    ]
     return corpus_bleu(*split, tokenize="none", smooth_method="none", force=True)
 
 
 def split_compounds(line: str) -> str:
     """Makes tokens of the parts of a compound.
 
-    As fairseq does it, from left to right and not overlapping: of `a-b-c`, only the first hyphen is split.
+    As fairseq does it, from left to right and not overlapping: of `a-b-c`, only the first hyphen is
+    split.
 
     Examples:
         >>> split_compounds("Text-zu-Text")

@@ -1,4 +1,5 @@
-"""Groups of tokens by training frequency, as each paper defines them, and the share of each group in a text."""
+"""Groups of tokens by training frequency, as each paper defines them, and the share of each group
+in a text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class FrequencyGroups:
 
 
 def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
-    """The first 30%, next 50% and last 20% of the vocabulary by training frequency, as `functional.rarest` ranks them.
+    """The first 30%, next 50% and last 20% of the vocabulary by training frequency, as
+    `functional.rarest` ranks them.
 
     Args:
         counts: (V,) occurrences as a target in the training set.
@@ -50,14 +52,17 @@ def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Frequ
 
 
 def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
-    """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6 (medium), or less (rare).
+    """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6
+    (medium), or less (rare).
 
     Args: as those of `frequency_groups`, not all zero.
 
     Reference: Yu et al. (2021), Sec. 2.1.
     """
     total = counts.sum().double()
-    return _groups((counts.double() < frequency * total for frequency in AGPS_FREQUENCIES), excluded)
+    return _groups(
+        (counts.double() < frequency * total for frequency in AGPS_FREQUENCIES), excluded
+    )
 
 
 def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
@@ -71,11 +76,12 @@ def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Freq
 
 
 def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
-    """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text: `MASS_GROUPS`.
+    """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text:
+    `MASS_GROUPS`.
 
-    If the text, without the excluded tokens, is sorted by the ranks of `functional.frequency_ranks`, a token is in the
-    group of the part in which its occurrences begin, so the most frequent token is always frequent. Tokens that were
-    never seen are very rare.
+    If the text, without the excluded tokens, is sorted by the ranks of
+    `functional.frequency_ranks`, a token is in the group of the part in which its occurrences
+    begin, so the most frequent token is always frequent. Tokens that were never seen are very rare.
 
     Args: as those of `frequency_groups`, not all zero.
 
@@ -86,16 +92,26 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
     ranked = torch.empty_like(mass).scatter_(0, ranks, mass)  # V, in order of rank
     before = (ranked.cumsum(0) - ranked)[ranks]  # V, occurrences of the tokens of lower rank
     limits = torch.tensor(MASS_PERCENT).cumsum(0)[:-1].tolist()  # 40, 70, 90
-    return _groups((100 * before >= percent * mass.sum() for percent in limits), excluded, MASS_GROUPS)
+    return _groups(
+        (100 * before >= percent * mass.sum() for percent in limits), excluded, MASS_GROUPS
+    )
 
 
-def _groups(rarer: Iterable[Tensor], excluded: Tensor | None, names: tuple[str, ...] = GROUPS) -> FrequencyGroups:
-    """From (V,) bool for each group but the first: the tokens of this group and of all rarer ones."""
+def _groups(
+    rarer: Iterable[Tensor], excluded: Tensor | None, names: tuple[str, ...] = GROUPS
+) -> FrequencyGroups:
+    """From (V,) bool for each group but the first: the tokens of this group and of all rarer
+    ones."""
     of_token = sum(tokens.long() for tokens in rarer)
-    return FrequencyGroups(of_token if excluded is None else of_token.masked_fill(excluded, -1), names)
+    return FrequencyGroups(
+        of_token if excluded is None else of_token.masked_fill(excluded, -1), names
+    )
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
-    """The share, in [0, 1], of each group in the tokens (N,) of a text (Choi et al. 2020, Fig. 2); NaN of no tokens."""
+    """The share, in [0, 1], of each group in the tokens (N,) of a text (Choi et al. 2020, Fig. 2);
+    NaN of no tokens."""
     of_token = groups.of_token[tokens]  # N
-    return {name: of_token.eq(index).double().mean().item() for index, name in enumerate(groups.names)}
+    return {
+        name: of_token.eq(index).double().mean().item() for index, name in enumerate(groups.names)
+    }

@@ -1,4 +1,5 @@
-"""Isotropy: how evenly the token embeddings W (V, D), V >= 1, point in all directions. All is computed in float64."""
+"""Isotropy: how evenly the token embeddings W (V, D), V >= 1, point in all directions. All is
+computed in float64."""
 
 import math
 from collections.abc import Iterator
@@ -8,18 +9,20 @@ import torch
 from torch import Tensor
 
 CHUNK_ROWS = 8192
-"""Rows that are converted to float64 at a time: a copy of the whole embedding would be twice the model."""
+"""Rows that are converted to float64 at a time: a copy of the whole embedding would be twice the
+model."""
 
 
 def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
-    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW; in log space.
+    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW;
+    in log space.
 
     Args:
         weight: (V, D) embeddings.
         center: (D,) what is subtracted from each row, or None.
-        both_signs: use a and −a of each eigenvector. The sign of an eigenvector is arbitrary, but Z(a) differs from
-            Z(−a), so only this value does not depend on the library. Without it the signs are those that
-            `torch.linalg.eigh` returns, as in the papers' tables.
+        both_signs: use a and −a of each eigenvector. The sign of an eigenvector is arbitrary, but
+            Z(a) differs from Z(−a), so only this value does not depend on the library. Without it
+            the signs are those that `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
         In [0, 1]; 1 is perfectly isotropic, also if all rows are zero, which have no direction.
@@ -53,7 +56,8 @@ def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
 
 
 def mean_cosine_between(first: Tensor, second: Tensor) -> float:
-    """The mean cosine over all pairs of a row of `first` (V1, D) and one of `second` (V2, D); NaN if one is all zeros.
+    """The mean cosine over all pairs of a row of `first` (V1, D) and one of `second` (V2, D); NaN
+    if one is all zeros.
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
@@ -62,7 +66,8 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
 
 def mean_inner_product(weight: Tensor) -> float:
-    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in O(V·D); NaN for V < 2.
+    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in
+    O(V·D); NaN for V < 2.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -74,17 +79,21 @@ def mean_inner_product(weight: Tensor) -> float:
 
 
 def mean_row(weight: Tensor) -> Tensor:
-    """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is exactly that row."""
-    first = weight[0].detach().double()  # summed up as a difference from it, so that equal rows differ by exactly zero
+    """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is
+    exactly that row."""
+    # summed up as a difference from it, so that equal rows differ by exactly zero
+    first = weight[0].detach().double()
     return first + sum(rows.sum(0) for rows in row_chunks(weight, first)) / len(weight)
 
 
 def isoscore(weight: Tensor) -> float:
-    """IsoScore: the share of the D dimensions that the rows use evenly, whatever their mean and scale.
+    """IsoScore: the share of the D dimensions that the rows use evenly, whatever their mean and
+    scale.
 
-    The paper's algorithm takes the variances λ (D,) of the rows along their principal axes (steps 1–3), scales them to
-    λ̂ = √D λ / ‖λ‖ (step 4), measures the isotropy defect δ = ‖λ̂ − 1‖ / √(2 (D − √D)) (step 5), and maps it to
-    φ = (D − δ² (D − √D))² / D² (step 6) and (D φ − 1) / (D − 1) (step 7). Since ‖λ̂‖² = D,
+    The paper's algorithm takes the variances λ (D,) of the rows along their principal axes (steps
+    1–3), scales them to λ̂ = √D λ / ‖λ‖ (step 4), measures the isotropy defect δ = ‖λ̂ − 1‖ / √(2
+    (D − √D)) (step 5), and maps it to φ = (D − δ² (D − √D))² / D² (step 6) and (D φ − 1) / (D − 1)
+    (step 7). Since ‖λ̂‖² = D,
 
         δ² (D − √D) = D − √D Σλ / ‖λ‖,   D φ = (Σλ)² / ‖λ‖² = tr(C)² / ‖C‖²,
 
@@ -94,9 +103,10 @@ def isoscore(weight: Tensor) -> float:
         weight: (V, D) embeddings. Rows of zeros are points like any others.
 
     Returns:
-        In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k of the D dimensions.
-        With fewer rows than dimensions, it is at most (V − 2) / (D − 1), since V points span at most V − 1 dimensions.
-        0 if all rows are equal; otherwise 1 if D = 1, because the only dimension is used.
+        In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k
+        of the D dimensions. With fewer rows than dimensions, it is at most (V − 2) / (D − 1), since
+        V points span at most V − 1 dimensions. 0 if all rows are equal; otherwise 1 if D = 1,
+        because the only dimension is used.
 
     Examples:
         >>> isoscore(torch.tensor([[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, -1.0, 5.0]]))
@@ -118,10 +128,12 @@ class Geometry(NamedTuple):
     """Measures of embeddings W with mean row μ; NaN where a measure is not defined."""
 
     isotropy: float  # I(W), in [0, 1], as `isotropy`
-    isotropy_centered: float  # I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row
+    # I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row
+    isotropy_centered: float
     mean_cosine: float  # S(W), in [−1, 1], as `mean_cosine`; not defined if all rows are zero
     mean_cosine_centered: float  # S(W − μ), in [−1, 1]; not defined if all rows are equal to μ
-    mean_share: float  # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction; not for zeros
+    # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction; not for zeros
+    mean_share: float
     isoscore: float  # IsoScore, in [0, 1], as `isoscore`; it is the same for W and for W − μ
 
 
@@ -130,8 +142,8 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
     Args:
         weight: (V, D) embeddings.
-        center: (D,) the vector that the centered measures subtract, such as `mean_row` of the whole matrix if `weight`
-            is a group of its rows; None: the mean row of `weight`.
+        center: (D,) the vector that the centered measures subtract, such as `mean_row` of the whole
+            matrix if `weight` is a group of its rows; None: the mean row of `weight`.
     """
     mean = mean_row(weight)
     center = mean if center is None else center.to(mean)
@@ -147,7 +159,8 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
 
 def singular_values(weight: Tensor) -> Tensor:
-    """The singular values of `weight` (V, D), largest first, divided by the largest (Yu et al. 2022, Fig. 3c)."""
+    """The singular values of `weight` (V, D), largest first, divided by the largest (Yu et al.
+    2022, Fig. 3c)."""
     values = torch.linalg.eigvalsh(_gram(weight)).clamp(min=0).sqrt().flip(0)  # D
     return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
 
@@ -155,8 +168,8 @@ def singular_values(weight: Tensor) -> Tensor:
 def principal_projection(weight: Tensor) -> Tensor:
     """`weight` (V, D) in the coordinates of its first two right singular vectors: (V, 2).
 
-    Not centered, so that a common direction of all embeddings is visible. The sign of each axis is chosen so that the
-    mean of the rows is not negative on it.
+    Not centered, so that a common direction of all embeddings is visible. The sign of each axis is
+    chosen so that the mean of the rows is not negative on it.
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
@@ -166,7 +179,8 @@ def principal_projection(weight: Tensor) -> Tensor:
 
 
 def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
-    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,) if it is given."""
+    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,) if it is
+    given."""
     for rows in weight.detach().split(CHUNK_ROWS):
         yield rows.double() if center is None else rows.double() - center
 

@@ -4,9 +4,10 @@ Every probability factors through the group of its token, as F²-Softmax factors
 
     −log P[y]  =  −log P(g_y)  −  log(P[y] / P(g_y)),        P(g) = Σ_{k in g} P[k]
 
-The first part says whether the model expects the right group, the second whether it knows which token of the group
-comes. A constant on the logits of all tokens of a group changes the first part only. So the perplexity of rare tokens
-can be made lower by expecting rare tokens more often, and the perplexity within the group cannot.
+The first part says whether the model expects the right group, the second whether it knows which
+token of the group comes. A constant on the logits of all tokens of a group changes the first part
+only. So the perplexity of rare tokens can be made lower by expecting rare tokens more often, and
+the perplexity within the group cannot.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class NextTokenStatistics:
 
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
-        keep_positions: keep the target and the log-probabilities of the groups at each position, for `fit_offsets` and
-            the calibrated measures; they take 8·(G + 2) bytes per position.
+        keep_positions: keep the target and the log-probabilities of the groups at each position,
+            for `fit_offsets` and the calibrated measures; they take 8·(G + 2) bytes per position.
 
     Examples:
         >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
@@ -43,7 +44,8 @@ class NextTokenStatistics:
         vocabulary = len(groups.of_token)
         self.groups = groups
         self.tokens = 0  # the number of positions added
-        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # of the targets; of another model, they must agree
+        # of the targets; of another model, they must agree
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
         # Sums in nats over the positions with that target: −log P[y] and −log P(g_y).
         self._nll, self._group_nll = torch.zeros(2, vocabulary, dtype=torch.float64)
@@ -51,11 +53,16 @@ class NextTokenStatistics:
         self._expected = torch.zeros(len(groups.names) + 1, dtype=torch.float64)
         self._positions: list[tuple[Tensor, Tensor]] | None = [] if keep_positions else None
         indices = range(len(groups.names))
-        self._members = [(groups.of_token == index).nonzero().squeeze(1) for index in (*indices, -1)]
+        self._members = [
+            (groups.of_token == index).nonzero().squeeze(1) for index in (*indices, -1)
+        ]
 
     @classmethod
-    def of(cls, chunks: Iterable[tuple[Tensor, Tensor]], *arguments: Any, **options: Any) -> NextTokenStatistics:
-        """Those of all chunks of a text, each as `add` takes it; the other arguments are those of the class."""
+    def of(
+        cls, chunks: Iterable[tuple[Tensor, Tensor]], *arguments: Any, **options: Any
+    ) -> NextTokenStatistics:
+        """Those of all chunks of a text, each as `add` takes it; the other arguments are those of
+        the class."""
         statistics = cls(*arguments, **options)
         for log_probs, target in chunks:
             statistics.add(log_probs, target)
@@ -66,14 +73,18 @@ class NextTokenStatistics:
         self._members = [tokens.to(log_probs.device) for tokens in self._members]
         nll = -log_probs.gather(1, target[:, None]).squeeze(1).double().cpu()  # N
         self._predicted[log_probs.argmax(1).cpu()] = True
-        # The logarithm of a sum of probabilities, which may all be too small for float32. Of no tokens it is −∞.
-        of_groups = [log_probs.index_select(1, tokens).logsumexp(1) for tokens in self._members]  # G + 1 of N
+        # The logarithm of a sum of probabilities, which may all be too small for float32. Of no
+        # tokens it is −∞.
+        # G + 1 of N
+        of_groups = [log_probs.index_select(1, tokens).logsumexp(1) for tokens in self._members]
         of_groups = torch.stack(of_groups, 1).double().cpu()
         target = target.cpu()
         self.tokens += len(target)
         self.counts += torch.bincount(target, minlength=len(self.counts))
         self._nll.index_add_(0, target, nll)
-        self._group_nll.index_add_(0, target, -of_groups.gather(1, self._columns(target)[:, None]).squeeze(1))
+        self._group_nll.index_add_(
+            0, target, -of_groups.gather(1, self._columns(target)[:, None]).squeeze(1)
+        )
         self._expected += of_groups.exp().sum(0)
         if self._positions is not None:
             self._positions.append((of_groups, target))
@@ -81,14 +92,16 @@ class NextTokenStatistics:
     def measures(self) -> dict[str, dict[str, Any]]:
         """All measures by group, and as `total` over all; None without targets of the group.
 
-        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3), inf where this mean
-        is 700 nats or more. It is the product of `group_perplexity`, exp of the mean −log P(g_y), and
-        `within_perplexity`, exp of the mean −log(P[y] / P(g_y)). `unique_predictions` is Uniq: the number of distinct
-        arg-max predictions, by the group of the prediction.
+        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3),
+        inf where this mean is 700 nats or more. It is the product of `group_perplexity`, exp of the
+        mean −log P(g_y), and `within_perplexity`, exp of the mean −log(P[y] / P(g_y)).
+        `unique_predictions` is Uniq: the number of distinct arg-max predictions, by the group of
+        the prediction.
 
-        `expected_over_observed` is Σ_i P_i(g), divided by the number of targets of the group, a measure of our own: 1
-        for a model that is calibrated on this text; 2 for one that gives the group twice the probability that it
-        deserves on average. Compare it with `frequencies_over_observed`.
+        `expected_over_observed` is Σ_i P_i(g), divided by the number of targets of the group, a
+        measure of our own: 1 for a model that is calibrated on this text; 2 for one that gives the
+        group twice the probability that it deserves on average. Compare it with
+        `frequencies_over_observed`.
         """
         return {
             "perplexity": self._perplexity(self._nll),
@@ -99,7 +112,8 @@ class NextTokenStatistics:
         }
 
     def calibrated(self, offsets: Tensor) -> dict[str, dict[str, float | None]]:
-        """`perplexity` and `expected_over_observed` with offsets (G,), in nats, added to all logits of the groups."""
+        """`perplexity` and `expected_over_observed` with offsets (G,), in nats, added to all logits
+        of the groups."""
         # log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
         (log_probs, target), shift = self._kept(), pad(offsets, (0, 1))
         gain = shift[self._columns(target)] - (log_probs + shift).logsumexp(1)  # N
@@ -117,29 +131,40 @@ class NextTokenStatistics:
         return self._sums(self.counts)
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
-        """`expected_over_observed` of the training frequencies, from counts (V,), the same at all positions.
+        """`expected_over_observed` of the training frequencies, from counts (V,), the same at all
+        positions.
 
-        Where the text has fewer rare tokens than the training set, a model that has learned their frequency is above 1.
+        Where the text has fewer rare tokens than the training set, a model that has learned their
+        frequency is above 1.
         """
         share = self.tokens / counts.sum().double()
-        return self._over_observed(torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members]))
+        return self._over_observed(
+            torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members])
+        )
 
     def fit_offsets(self) -> Tensor:
-        """The offset (G,) of each group that makes the text most probable, in nats; that of the first group is 0.
+        """The offset (G,) of each group that makes the text most probable, in nats; that of the
+        first group is 0.
 
-        With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of
-        `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its gradient is the mean of
-        `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`. Newton's method, with steps halved
-        until the value falls, finds its minimum in a few steps from `δ_g = log(share of the targets in g / mean P(g))`.
-        Tokens in no group keep their logits.
+        With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h,
+        the mean of `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its
+        gradient is the mean of `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i
+        π_iᵀ`. Newton's method, with steps halved until the value falls, finds its minimum in a few
+        steps from `δ_g = log(share of the targets in g / mean P(g))`. Tokens in no group keep their
+        logits.
 
         UserError for a group without targets, whose offset would be −∞.
         """
         (log_probs, target), names = self._kept(), self.groups.names  # N x (G + 1), N
-        observed = torch.bincount(self._columns(target), minlength=log_probs.size(1)).double() / len(target)
+        observed = torch.bincount(
+            self._columns(target), minlength=log_probs.size(1)
+        ).double() / len(target)
         for name, share in zip(names, observed.tolist(), strict=False):
             if not share:
-                raise UserError(f"found no {name} targets to fit an offset to; give a text with some of each group")
+                raise UserError(
+                    f"found no {name} targets to fit an offset to; give a text with "
+                    "some of each group"
+                )
         free = slice(1, len(names))  # of the G + 1 columns
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
@@ -161,7 +186,9 @@ class NextTokenStatistics:
             while scale > 1e-6 and value(offsets - scale * step) > before:
                 scale /= 2
             offsets = offsets - scale * step
-        raise UserError("the offsets of the groups did not converge in 100 steps of Newton's method")
+        raise UserError(
+            "the offsets of the groups did not converge in 100 steps of Newton's method"
+        )
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
@@ -174,14 +201,22 @@ class NextTokenStatistics:
 
     def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
         means = self._per_target(self._sums(nll)).items()  # exp overflows above 709
-        return {name: None if mean is None else math.exp(mean) if mean < 700 else math.inf for name, mean in means}
+        return {
+            name: None if mean is None else math.exp(mean) if mean < 700 else math.inf
+            for name, mean in means
+        }
 
     def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
-        of_group = dict(zip(self.groups.names, expected.tolist(), strict=False)) | {"total": expected.sum().item()}
+        of_group = dict(zip(self.groups.names, expected.tolist(), strict=False)) | {
+            "total": expected.sum().item()
+        }
         return self._per_target(of_group)
 
     def _per_target(self, of_group: dict[str, float]) -> dict[str, float | None]:
-        return {name: of_group[name] / number if number else None for name, number in self.targets().items()}
+        return {
+            name: of_group[name] / number if number else None
+            for name, number in self.targets().items()
+        }
 
     def _sums(self, of_token: Tensor) -> dict[str, Any]:
         """The sum of numbers (V,) over the tokens of each group, and over all as `total`."""

@@ -1,6 +1,8 @@
-"""Texts: how diverse they are, and how close to references: Distinct, Repetition, Uniq, Self-BLEU, KLD, MS-Jaccard.
+"""Texts: how diverse they are, and how close to references: Distinct, Repetition, Uniq, Self-BLEU,
+KLD, MS-Jaccard.
 
-A text is a list of tokens; the functions raise TypeError for a string. There is at least one text on each side.
+A text is a list of tokens; the functions raise TypeError for a string. There is at least one text
+on each side.
 """
 
 import math
@@ -10,19 +12,24 @@ from collections.abc import Iterator, Sequence
 Text = Sequence[str]
 ABSENT = 1e-10  # probability in `kl_divergence` of a token that the texts of one side lack
 SHORTEST_PHRASE, LONGEST_PHRASE = 3, 90
-"""Number of tokens of the phrases that `repetition` looks for. Shorter ones count if they are repeated often enough."""
-OFTEN = 50  # a phrase that is repeated more often than this counts in `repetition`, however short it is
+"""Number of tokens of the phrases that `repetition` looks for. Shorter ones count if they are
+repeated often enough."""
+# a phrase that is repeated more often than this counts in `repetition`, however short it is
+OFTEN = 50
 SMOOTHING = 0.1
-"""Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with NLTK's ε."""
+"""Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with
+NLTK's ε."""
 
 
 def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
-    """Distinct-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of distinct n-grams divided by tokens.
+    """Distinct-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of distinct n-grams
+    divided by tokens.
 
-    A text of h tokens has h − n + 1 n-grams, so one that repeats nothing has a value of 1 − (n − 1)/h. A text shorter
-    than n, or empty, has 0.
+    A text of h tokens has h − n + 1 n-grams, so one that repeats nothing has a value of 1 − (n −
+    1)/h. A text shorter than n, or empty, has 0.
 
-    Reference: Li et al. (2016), who count in all texts together; per text, Choi et al. (2020), Sec. 4.1.6.
+    Reference: Li et al. (2016), who count in all texts together; per text, Choi et al. (2020), Sec.
+        4.1.6.
     """
     _refuse_strings(texts)
     scores = []
@@ -33,12 +40,14 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
 
 
 def repetition(texts: Sequence[Text]) -> float:
-    """The share, in [0, 1], of texts that end in a repeated phrase, by the rule of Holtzman et al.'s released script.
+    """The share, in [0, 1], of texts that end in a repeated phrase, by the rule of Holtzman et
+    al.'s released script.
 
-    For each length n from 1 to 90 tokens, r_n is the number of times that the last n tokens of the text occur in a row
-    at its end. Let n* be the length with the largest r_n, the smallest of several. The text repeats itself if r_n* ≥ 2
-    and either n* ≥ 3 or r_n* > 50. So `a b c a b c` does. `a a a a a a` does not, because n* = 1: the phrase `a a a`
-    also occurs twice, but `a` occurs six times, which is not more than 50.
+    For each length n from 1 to 90 tokens, r_n is the number of times that the last n tokens of the
+    text occur in a row at its end. Let n* be the length with the largest r_n, the smallest of
+    several. The text repeats itself if r_n* ≥ 2 and either n* ≥ 3 or r_n* > 50. So `a b c a b c`
+    does. `a a a a a a` does not, because n* = 1: the phrase `a a a` also occurs twice, but `a`
+    occurs six times, which is not more than 50.
 
     Reference: Holtzman et al. (2020), `metrics/repetition.py` of their code.
     """
@@ -63,27 +72,34 @@ def unique_tokens(texts: Sequence[Text]) -> int:
 
 
 def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
-    """Self-BLEU-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of BLEU-n with all others as references.
+    """Self-BLEU-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of BLEU-n with all
+    others as references.
 
-    BLEU-n = min(1, exp(1 − r/h)) · (Π_{k=1}^{n} p_k)^(1/n) for each text, with h its length, r the length of another
-    text that is closest to h (the shorter of two), and p_k its clipped k-gram precision. Where no k-gram matches, 0.1
-    match is counted, out of 1 where the text is shorter than k; where no token matches, BLEU is 0. This is NLTK's
-    `sentence_bleu(others, text, (1/n,) * n, SmoothingFunction().method1)`, in time linear in the tokens of all texts.
-    There are at least two texts.
+    BLEU-n = min(1, exp(1 − r/h)) · (Π_{k=1}^{n} p_k)^(1/n) for each text, with h its length, r the
+    length of another text that is closest to h (the shorter of two), and p_k its clipped k-gram
+    precision. Where no k-gram matches, 0.1 match is counted, out of 1 where the text is shorter
+    than k; where no token matches, BLEU is 0. This is NLTK's `sentence_bleu(others, text, (1/n,) *
+    n, SmoothingFunction().method1)`, in time linear in the tokens of all texts. There are at least
+    two texts.
 
     Reference: Zhu et al. (2018); Papineni et al. (2002).
     """
     _refuse_strings(texts)
     lengths = [len(text) for text in texts]
-    occurrences, closest = Counter(lengths), {}  # for each length, that of another text; of two the shorter
-    for length, number in occurrences.items():  # n lengths are of n²/2 tokens or more: a linear cost
+    # for each length, that of another text; of two the shorter
+    occurrences, closest = Counter(lengths), {}
+    # n lengths are of n²/2 tokens or more: a linear cost
+    for length, number in occurrences.items():
         others = [length] if number > 1 else occurrences.keys() - {length}
         closest[length] = min(others, key=lambda other: (abs(other - length), other))
-    matches = [_clipped_matches(texts, order) for order in range(1, max_order + 1)]  # N lists, a number per text
+    # N lists, a number per text
+    matches = [_clipped_matches(texts, order) for order in range(1, max_order + 1)]
     scores = []
     for order in range(1, max_order + 1):
         of_text = zip(lengths, *matches[:order], strict=True)
-        scores.append(math.fsum(_bleu(counts, h, closest[h]) for h, *counts in of_text) / len(texts))
+        scores.append(
+            math.fsum(_bleu(counts, h, closest[h]) for h, *counts in of_text) / len(texts)
+        )
     return scores
 
 
@@ -91,17 +107,21 @@ def _bleu(matches: Sequence[int], length: int, reference_length: int) -> float:
     """BLEU of one text from its matches of orders 1, …, n."""
     if matches[0] == 0:
         return 0.0
-    precisions = [(count or SMOOTHING) / max(1, length - shorter) for shorter, count in enumerate(matches)]
+    precisions = [
+        (count or SMOOTHING) / max(1, length - shorter) for shorter, count in enumerate(matches)
+    ]
     brevity = min(1.0, math.exp(1 - reference_length / length))
     return brevity * math.exp(math.fsum(map(math.log, precisions)) / len(precisions))
 
 
 def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
-    """For each text, the number of its k-grams that match, each clipped at its highest count in any other text.
+    """For each text, the number of its k-grams that match, each clipped at its highest count in any
+    other text.
 
-    The other texts need not be compared one by one. A k-gram that occurs c times in a text is clipped at the highest
-    count among the others. That is c or more if some text has more than c, or if two texts have c; otherwise this text
-    alone has the highest count of all, and the limit is the second highest.
+    The other texts need not be compared one by one. A k-gram that occurs c times in a text is
+    clipped at the highest count among the others. That is c or more if some text has more than c,
+    or if two texts have c; otherwise this text alone has the highest count of all, and the limit is
+    the second highest.
     """
     counts = [Counter(ngrams(text, order)) for text in texts]
     highest: dict[tuple[str, ...], int] = {}
@@ -113,15 +133,19 @@ def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
                 highest[gram], second[gram] = count, best
             elif count > second[gram]:
                 second[gram] = count
-    return [sum(count if count < highest[g] else second[g] for g, count in of_text.items()) for of_text in counts]
+    return [
+        sum(count if count < highest[g] else second[g] for g, count in of_text.items())
+        for of_text in counts
+    ]
 
 
 def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> float | None:
-    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)) in nats, with p the relative frequencies of tokens on each side.
+    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)) in nats, with p the relative frequencies of
+    tokens on each side.
 
-    The sum is over the tokens of either side. On a side that lacks a token its probability is 1e-10; the other
-    probabilities are not changed. So it is 0 where the frequencies agree, and at most log(1e10), about 23. The numbers
-    of texts may differ. None if a side has no token.
+    The sum is over the tokens of either side. On a side that lacks a token its probability is
+    1e-10; the other probabilities are not changed. So it is 0 where the frequencies agree, and at
+    most log(1e10), about 23. The numbers of texts may differ. None if a side has no token.
 
     Reference: Choi et al. (2020), Sec. 4.1.6.
     """
@@ -129,33 +153,47 @@ def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> floa
     if not gen or not ref:
         return None
     totals = gen.total(), ref.total()
-    pairs = [((ref[v] / totals[1]) or ABSENT, (gen[v] / totals[0]) or ABSENT) for v in ref.keys() | gen.keys()]
+    pairs = [
+        ((ref[v] / totals[1]) or ABSENT, (gen[v] / totals[0]) or ABSENT)
+        for v in ref.keys() | gen.keys()
+    ]
     return math.fsum(p_ref * math.log(p_ref / p_gen) for p_ref, p_gen in pairs)
 
 
-def ms_jaccard(generated: Sequence[Text], references: Sequence[Text], max_order: int = 3) -> list[float | None]:
-    """MS-Jaccard-n for n = 1 to `max_order`: the geometric mean of J_1, …, J_n, in [0, 1]; 1 where the k-grams agree.
+def ms_jaccard(
+    generated: Sequence[Text], references: Sequence[Text], max_order: int = 3
+) -> list[float | None]:
+    """MS-Jaccard-n for n = 1 to `max_order`: the geometric mean of J_1, …, J_n, in [0, 1]; 1 where
+    the k-grams agree.
 
-    J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref), over the k-grams g of either side, where C(g) of a side is the
-    number of occurrences of g in all its texts, divided by the number of its texts. J_k is computed in whole numbers.
-    None for the orders at which no text of either side has a k-gram.
+    J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref), over the k-grams g of either side, where
+    C(g) of a side is the number of occurrences of g in all its texts, divided by the number of its
+    texts. J_k is computed in whole numbers. None for the orders at which no text of either side has
+    a k-gram.
 
-    Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al. (2020), Sec. 4.1.6.
+    Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al.
+        (2020), Sec. 4.1.6.
     """
     scores: list[float] = []
     for order in range(1, max_order + 1):
         c_gen, c_ref = (count_ngrams(texts, order) for texts in (generated, references))
         # Both fractions C times the number of texts of both sides are whole numbers.
-        pairs = [(c_gen[g] * len(references), c_ref[g] * len(generated)) for g in c_gen.keys() | c_ref.keys()]
+        pairs = [
+            (c_gen[g] * len(references), c_ref[g] * len(generated))
+            for g in c_gen.keys() | c_ref.keys()
+        ]
         if not pairs:  # all texts are shorter than this order, and than all higher ones
             break
         scores.append(sum(map(min, pairs)) / sum(map(max, pairs)))
-    means: list[float | None] = [math.prod(scores[:order]) ** (1 / order) for order in range(1, len(scores) + 1)]
+    means: list[float | None] = [
+        math.prod(scores[:order]) ** (1 / order) for order in range(1, len(scores) + 1)
+    ]
     return means + [None] * (max_order - len(scores))
 
 
 def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:
-    """The n-grams of a text from left to right: len(text) − order + 1 of them, none of a shorter text."""
+    """The n-grams of a text from left to right: len(text) − order + 1 of them, none of a shorter
+    text."""
     return zip(*(text[start:] for start in range(order)), strict=False)
 
 

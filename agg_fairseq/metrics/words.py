@@ -8,7 +8,9 @@ from torch.nn.functional import normalize
 
 from .isotropy import row_chunks
 
-DECIMALS = 12  # decimals to which cosines are rounded, so that those that differ only by the order of a sum are tied
+# decimals to which cosines are rounded, so that those that differ only by the order of a sum are
+# tied
+DECIMALS = 12
 
 
 def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
@@ -19,7 +21,8 @@ def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
         words: the tokens of each word, as rows of `weight`.
 
     Returns:
-        (N, D) float64; zeros for a word of no tokens, and for one with a token whose embedding is all zeros.
+        (N, D) float64; zeros for a word of no tokens, and for one with a token whose embedding is
+        all zeros.
     """
     vectors = torch.zeros(len(words), weight.size(1), dtype=torch.float64, device=weight.device)
     for vector, word in zip(vectors, words, strict=True):
@@ -30,30 +33,40 @@ def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
 
 
 def word_similarity(
-    weight: Tensor, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], scores: Sequence[float]
+    weight: Tensor,
+    first: Sequence[Sequence[int]],
+    second: Sequence[Sequence[int]],
+    scores: Sequence[float],
 ) -> tuple[float | None, int]:
-    """Spearman's rank correlation, with mean ranks for ties, between cosines of word vectors and human scores.
+    """Spearman's rank correlation, with mean ranks for ties, between cosines of word vectors and
+    human scores.
 
     Pairs with a word that has no vector (see `word_vectors`) are excluded.
 
     Args:
         weight: (V, D) embeddings.
-        first: the tokens of the first word of each pair, as rows; none for a word that is not covered.
+        first: the tokens of the first word of each pair, as rows; none for a word that is not
+            covered.
         second: those of the second word.
         scores: human scores of the similarity of each pair, on any scale.
 
     Returns:
-        The correlation in [−1, 1], None for fewer than two covered pairs, or where all cosines or scores are the same;
-        and the number of covered pairs, those with a vector for both words.
+        The correlation in [−1, 1], None for fewer than two covered pairs, or where all cosines or
+        scores are the same; and the number of covered pairs, those with a vector for both words.
 
     Reference: Yu et al. (2022), Sec. 5.2, Table 6.
     """
     left, right = word_vectors(weight, first), word_vectors(weight, second)
     covered = left.any(dim=1) & right.any(dim=1)
     left, right = left[covered], right[covered]
-    cosines = ((left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1))).round(decimals=DECIMALS).cpu()
+    cosines = (
+        ((left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1)))
+        .round(decimals=DECIMALS)
+        .cpu()
+    )
     human = torch.tensor(scores, dtype=torch.float64)[covered.cpu()]
-    if any(len(side.unique()) < 2 for side in (cosines, human)):  # also where fewer than two pairs are covered
+    # also where fewer than two pairs are covered
+    if any(len(side.unique()) < 2 for side in (cosines, human)):
         return None, len(cosines)
 
     from scipy.stats import spearmanr  # not at the top: SciPy is an optional dependency
@@ -64,7 +77,8 @@ def word_similarity(
 def nearest_neighbors(
     weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]
 ) -> list[list[tuple[int, float]]]:
-    """The k rows of `weight` with the largest cosine to each query, in float64; ties go to the first row.
+    """The k rows of `weight` with the largest cosine to each query, in float64; ties go to the
+    first row.
 
     Cosines are rounded to 12 decimals, so that rows of the same direction tie.
 
@@ -81,11 +95,14 @@ def nearest_neighbors(
     of_chunks = []
     for rows in row_chunks(weight):
         lengths = rows.norm(dim=1)  # n
-        cosines = (directions @ (rows / lengths[:, None]).t()).round(decimals=DECIMALS).clamp(-1, 1)  # Q x n
+        # Q x n
+        cosines = (directions @ (rows / lengths[:, None]).t()).round(decimals=DECIMALS).clamp(-1, 1)
         of_chunks.append(cosines.masked_fill(lengths == 0, -torch.inf))
     cosines = torch.cat(of_chunks, dim=1)  # Q x V
     for of_query, rows in zip(cosines, excluded, strict=True):
         of_query[list(rows)] = -torch.inf
     ranked = cosines.sort(dim=1, descending=True, stable=True)
     pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)
-    return [[pair for pair in zip(*of_query, strict=True) if pair[1] > -torch.inf] for of_query in pairs]
+    return [
+        [pair for pair in zip(*of_query, strict=True) if pair[1] > -torch.inf] for of_query in pairs
+    ]

@@ -1,6 +1,8 @@
-"""fairseq's transformers with another output layer: `--arch transformer_lm_NAME…` and `--arch transformer_NAME…`.
+"""fairseq's transformers with another output layer: `--arch transformer_lm_NAME…` and `--arch
+transformer_NAME…`.
 
-Each has every architecture that fairseq knows of its parent, with the same sizes, but for those that end in an adaptive
+Each has every architecture that fairseq knows of its parent, with the same sizes, but for those
+that end in an adaptive
 softmax: `transformer_lm_f2_gpt2_small` is `transformer_lm_gpt2_small`.
 """
 
@@ -20,14 +22,17 @@ from ..errors import fail
 from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `fill`
 
 
-def register_transformers(name: str, options: type[FairseqDataclass], replace: Callable[..., None]) -> None:
+def register_transformers(
+    name: str, options: type[FairseqDataclass], replace: Callable[..., None]
+) -> None:
     """Registers `transformer_lm_NAME` and `transformer_NAME`, and their architectures.
 
     Args:
         name: what is added to the names of the parents.
         options: of the output layer.
-        replace: puts the output layer into a transformer decoder that fairseq has built; it also gets the options. If
-            the layer needs the training counts, it has `is_placeholder` and `fill`, see `fairseq_glue.trainer`.
+        replace: puts the output layer into a transformer decoder that fairseq has built; it also
+            gets the options. If the layer needs the training counts, it has `is_placeholder` and
+            `fill`, see `fairseq_glue.trainer`.
     """
 
     class Replaced:
@@ -36,7 +41,8 @@ def register_transformers(name: str, options: type[FairseqDataclass], replace: C
             model = super().build_model(args, task)
             if model.decoder.output_projection is None:
                 fail(
-                    f"--arch transformer…_{name}: found --adaptive-softmax-cutoff; expected none, for one output layer"
+                    f"--arch transformer…_{name}: found --adaptive-softmax-cutoff; expected none, "
+                    "for one output layer"
                 )
             replace(model.decoder, args)
             return model
@@ -52,16 +58,22 @@ def register_transformers(name: str, options: type[FairseqDataclass], replace: C
 
     # The names in logs and errors.
     LanguageModel.__name__, TranslationModel.__name__ = (
-        f"{parent.__name__}{name.capitalize()}" for parent in (TransformerLanguageModel, TransformerModel)
+        f"{parent.__name__}{name.capitalize()}"
+        for parent in (TransformerLanguageModel, TransformerModel)
     )
-    config = make_dataclass(f"{LanguageModel.__name__}Config", [], bases=(TransformerLanguageModelConfig, options))
+    config = make_dataclass(
+        f"{LanguageModel.__name__}Config", [], bases=(TransformerLanguageModelConfig, options)
+    )
     models.register_model(f"transformer_lm_{name}", dataclass=config)(LanguageModel)
     models.register_model(f"transformer_{name}")(TranslationModel)
     for parent in ("transformer_lm", "transformer"):
         for theirs in list(models.ARCH_MODEL_INV_REGISTRY[parent]):
             configure, options_of_theirs = models.ARCH_CONFIG_REGISTRY[theirs], Namespace()
             configure(options_of_theirs)
-            if theirs.startswith(parent) and getattr(options_of_theirs, "adaptive_softmax_cutoff", None) is None:
+            if (
+                theirs.startswith(parent)
+                and getattr(options_of_theirs, "adaptive_softmax_cutoff", None) is None
+            ):
                 ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
                 if ours not in models.ARCH_MODEL_REGISTRY:
                     models.register_model_architecture(f"{parent}_{name}", ours)(configure)

@@ -17,21 +17,24 @@ from ..errors import UserError, first_line
 def build_model(
     checkpoint: Checkpoint, data: str | Path, overrides: Mapping[str, Any] | None = None
 ) -> tuple[nn.Module, Any]:
-    """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and its task.
+    """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and
+    its task.
 
-    `data` has the dictionary that the model was trained with; `overrides` replace options of the checkpoint, by name.
+    `data` has the dictionary that the model was trained with; `overrides` replace options of the
+    checkpoint, by name.
     """
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
     try:
         if state.get("cfg") is not None:
             state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
         if state.get("args") is not None:
-            # How it was trained, which another program may have defined, makes no model. Options that fairseq did not
-            # have yet, and refers to others for, it would take for true.
+            # How it was trained, which another program may have defined, makes no model. Options
+            # that fairseq did not have yet, and refers to others for, it would take for true.
             trained_by = dict.fromkeys(("criterion", "optimizer", "lr_scheduler"))
             options = {"use_plasma_view": False, "tpu": False, **vars(state["args"]), **trained_by}
             state["args"] = Namespace(**options)
-        state = checkpoint_utils._upgrade_state_dict(state)  # makes `cfg` of `args`, so the overrides come after it
+        # makes `cfg` of `args`, so the overrides come after it
+        state = checkpoint_utils._upgrade_state_dict(state)
         overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
         task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
         model = task.build_model(state["cfg"].model, from_checkpoint=True)
@@ -39,6 +42,7 @@ def build_model(
         return model.eval(), task
     except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
         raise UserError(
-            f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected one of "
+            f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected "
+            "one of "
             "a registered architecture, and the data folder that it was trained with"
         ) from error

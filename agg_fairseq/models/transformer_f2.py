@@ -1,4 +1,5 @@
-"""`--arch transformer_lm_f2…` and `--arch transformer_f2…`: transformers with the factorized output layer."""
+"""`--arch transformer_lm_f2…` and `--arch transformer_f2…`: transformers with the factorized output
+layer."""
 
 import logging
 from dataclasses import dataclass
@@ -26,20 +27,26 @@ class F2Options(FairseqDataclass):
 
     f2_assignment: ChoiceEnum(ASSIGNMENTS) = option(
         "mefmax",
-        "how tokens are assigned to frequency classes, by target-side training counts: mefmax also determines their "
+        "how tokens are assigned to frequency classes, by target-side training counts: mefmax also "
+        "determines their "
         "number (Choi et al. 2020, Algorithm 1); the others are the paper's ablations",
     )
-    f2_classes: int = option(0, "number of classes for equal-frequency and equal-token; mefmax determines its own")
+    f2_classes: int = option(
+        0, "number of classes for equal-frequency and equal-token; mefmax determines its own"
+    )
     f2_decoding: str = option(  # no ChoiceEnum: --model-overrides would fail with a traceback
         "joint",
-        f"how generation uses the classes, {', '.join(DECODINGS)}: the joint distribution, or a class "
-        "chosen first, the most probable or a sampled one (decoupled decoding, Eq. 7); scoring always uses the "
+        f"how generation uses the classes, {', '.join(DECODINGS)}: the joint distribution, or a "
+        "class "
+        "chosen first, the most probable or a sampled one (decoupled decoding, Eq. 7); scoring "
+        "always uses the "
         "joint distribution",
     )
 
 
 class F2Layer(FactorizedSoftmax):
-    """The factorized softmax. Until a checkpoint or `fill` brings the classes, all tokens are in one.
+    """The factorized softmax. Until a checkpoint or `fill` brings the classes, all tokens are in
+    one.
 
     It also loads a state of the ordinary softmax, which has W alone; `fill` then derives U from W.
     """
@@ -59,20 +66,30 @@ class F2Layer(FactorizedSoftmax):
     def fill(self, counts: Tensor) -> None:
         """Makes the frequency classes from training counts (V,), and draws U.
 
-        If W comes from an ordinary softmax, u_c is instead the mean of the class's rows of W, weighted by the counts:
-        the gradient of log Σ_{k in c} exp(h·w_k) with respect to h, where P equals the training frequencies.
+        If W comes from an ordinary softmax, u_c is instead the mean of the class's rows of W,
+        weighted by the counts: the gradient of log Σ_{k in c} exp(h·w_k) with respect to h, where P
+        equals the training frequencies.
         """
-        of_token = assign_classes(self.assignment, self.number, counts).to(self.class_of_token.device)
+        of_token = assign_classes(self.assignment, self.number, counts).to(
+            self.class_of_token.device
+        )
         self.assign(of_token)
         if self.continues_softmax:
-            share = F.one_hot(of_token) * counts.to(of_token.device).float().clamp(min=1e-3)[:, None]  # V x C
+            # V x C
+            share = (
+                F.one_hot(of_token) * counts.to(of_token.device).float().clamp(min=1e-3)[:, None]
+            )
             with torch.no_grad():
                 self.class_weight.copy_((share / share.sum(0)).T @ self.weight.float())
         sizes = self.classes.sizes
-        logger.info(f"{self.assignment}: {len(sizes)} frequency classes of {', '.join(map(str, sizes))} tokens")
+        logger.info(
+            f"{self.assignment}: {len(sizes)} frequency classes of "
+            f"{', '.join(map(str, sizes))} tokens"
+        )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Log-probabilities (…, V) of features (…, D), joint or decoupled, in the place of logits."""
+        """Log-probabilities (…, V) of features (…, D), joint or decoupled, in the place of
+        logits."""
         if self.decoding == "joint":
             return self.log_prob(features)
         chosen = choose_class(features, self.class_weight, sample=self.decoding == "sample-class")
@@ -81,36 +98,48 @@ class F2Layer(FactorizedSoftmax):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if f"{prefix}class_of_token" not in state_dict:
             self.continues_softmax = True
-            placeholders = {"class_of_token": self.class_of_token, "class_weight": self.class_weight}
+            placeholders = {
+                "class_of_token": self.class_of_token,
+                "class_weight": self.class_weight,
+            }
             state_dict.update({f"{prefix}{name}": value for name, value in placeholders.items()})
         super()._load_from_state_dict(state_dict, prefix, *rest)
         if self.number and not self.continues_softmax and self.number != self.classes.number:
             fail(
-                f"--f2-classes: found {self.number}; the checkpoint has {self.classes.number} classes, which are kept; "
-                "leave out --f2-assignment and --f2-classes, or begin with a model of the ordinary softmax"
+                f"--f2-classes: found {self.number}; the checkpoint has {self.classes.number} "
+                "classes, which are kept; "
+                "leave out --f2-assignment and --f2-classes, or begin with a model of the ordinary "
+                "softmax"
             )
 
 
 class F2TransformerDecoder(TransformerDecoderBase):
-    """A decoder that may choose the class first (Eq. 7) while generating, that is, with an incremental state."""
+    """A decoder that may choose the class first (Eq. 7) while generating, that is, with an
+    incremental state."""
 
     f2_decoding: str
 
     def forward(
-        self, prev_output_tokens: Tensor, encoder_out: Any = None, incremental_state: Any = None, **options: Any
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Any = None,
+        incremental_state: Any = None,
+        **options: Any,
     ) -> tuple[Tensor, Any]:
         self.output_projection.decoding = "joint" if incremental_state is None else self.f2_decoding
         return super().forward(prev_output_tokens, encoder_out, incremental_state, **options)
 
 
 def factorize(decoder: nn.Module, options: Any) -> None:
-    """Replaces the output layer. W stays what it was, tied or not; U and the classes are placeholders."""
+    """Replaces the output layer. W stays what it was, tied or not; U and the classes are
+    placeholders."""
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")
     weight = decoder.output_projection.weight
     decoder.output_projection = F2Layer(weight, str(options.f2_assignment), options.f2_classes)
     decoder.f2_decoding = str(options.f2_decoding)
-    decoder.__class__ = F2TransformerDecoder  # fairseq's builders name the class of their decoder inside
+    # fairseq's builders name the class of their decoder inside
+    decoder.__class__ = F2TransformerDecoder
 
 
 register_transformers("f2", F2Options, factorize)

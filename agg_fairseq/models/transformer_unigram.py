@@ -1,4 +1,5 @@
-"""`--arch transformer_lm_unigram…` and `--arch transformer_unigram…`: transformers with a log-unigram bias."""
+"""`--arch transformer_lm_unigram…` and `--arch transformer_unigram…`: transformers with a
+log-unigram bias."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ class UnigramOptions(FairseqDataclass):
 
     unigram_bias: ChoiceEnum(["learned", "fixed"]) = option(  # type: ignore[valid-type]
         "learned",
-        "the bias of the output layer starts at the log of the training frequencies of the targets (Meister et al. "
+        "the bias of the output layer starts at the log of the training frequencies of the targets "
+        "(Meister et al. "
         "2022): learned trains it, and weight decay pulls it back to them; fixed does not train it",
     )
 
@@ -38,7 +40,9 @@ class UnigramLayer(UnigramLinear):
 def add_log_unigram(decoder: nn.Module, options: Any) -> None:
     """Gives the output layer a log-unigram bias. W stays what it was, tied or not."""
     weight, learned = decoder.output_projection.weight, str(options.unigram_bias) == "learned"
-    decoder.output_projection = UnigramLayer(weight, torch.zeros(len(weight), dtype=torch.int64), learned=learned)
+    decoder.output_projection = UnigramLayer(
+        weight, torch.zeros(len(weight), dtype=torch.int64), learned=learned
+    )
 
 
 register_transformers("unigram", UnigramOptions, add_log_unigram)

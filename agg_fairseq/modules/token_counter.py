@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 
 class TokenCounter(nn.Module):
-    """Token appearances over a sliding window of updates (the token counter memory of Yu et al. 2022, Sec. 4.1).
+    """Token appearances over a sliding window of updates (the token counter memory of Yu et al.
+    2022, Sec. 4.1).
 
     An update goes through three steps, so that what is undone leaves no trace:
 
@@ -16,10 +17,11 @@ class TokenCounter(nn.Module):
         all_reduce(counter.current)    # with several workers: sums its tokens over them
         counter.commit()               # the update took place; or counter.roll_back(): it was skipped
 
-    The window holds one slot per update, as the distinct tokens and their counts: memory grows with the tokens in
-    the window and not with K·V. Committing costs O(V + tokens of the update), whatever K is. The slots are kept on the
-    CPU; to read the tokens of an update, the host waits for a GPU. Without a window there are no slots. The state is
-    part of `state_dict()`, tensors and numbers only.
+    The window holds one slot per update, as the distinct tokens and their counts: memory grows with
+    the tokens in the window and not with K·V. Committing costs O(V + tokens of the update),
+    whatever K is. The slots are kept on the CPU; to read the tokens of an update, the host waits
+    for a GPU. Without a window there are no slots. The state is part of `state_dict()`, tensors and
+    numbers only.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -41,16 +43,22 @@ class TokenCounter(nn.Module):
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
-        self.register_buffer("appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
-        self.register_buffer("current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False)
-        self._slots: deque[tuple[Tensor, Tensor]] = deque()  # per update: tokens and counts, int32, on the CPU
+        self.register_buffer(
+            "appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False
+        )
+        self.register_buffer(
+            "current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False
+        )
+        # per update: tokens and counts, int32, on the CPU
+        self._slots: deque[tuple[Tensor, Tensor]] = deque()
         self.window = window
         if window is not None:
             self.resize(window)
 
     @property
     def updates(self) -> int:
-        """How many updates are in the window: at most K, fewer while it fills; 0 without a window."""
+        """How many updates are in the window: at most K, fewer while it fills; 0 without a
+        window."""
         return len(self._slots)
 
     def resize(self, window: int) -> None:
@@ -61,13 +69,16 @@ class TokenCounter(nn.Module):
         self._evict()
 
     def add(self, tokens: Tensor) -> None:
-        """Counts tokens, int64 in [0, V) or `ignore_index`, and of any shape, into the update under way."""
+        """Counts tokens, int64 in [0, V) or `ignore_index`, and of any shape, into the update under
+        way."""
         tokens = tokens.reshape(-1)
         counted = (tokens != self.ignore_index).long()
-        self.current.index_add_(0, tokens * counted, counted)  # a token that is not counted adds 0 to the first one
+        # a token that is not counted adds 0 to the first one
+        self.current.index_add_(0, tokens * counted, counted)
 
     def commit(self) -> None:
-        """Moves the update under way into the window, and the oldest out of it if the window is full."""
+        """Moves the update under way into the window, and the oldest out of it if the window is
+        full."""
         if self.window is not None:
             counts = self.current.cpu()
             tokens = counts.nonzero().squeeze(1)
@@ -82,12 +93,19 @@ class TokenCounter(nn.Module):
 
     def _evict(self) -> None:
         while self.window is not None and self.updates > self.window:
-            tokens, counts = (part.to(self.appearances.device).long() for part in self._slots.popleft())
+            tokens, counts = (
+                part.to(self.appearances.device).long() for part in self._slots.popleft()
+            )
             self.appearances.index_add_(0, tokens, -counts)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The window and the update under way; the sums are rebuilt from them. Without a window: the sums."""
-        state = {"vocabulary": len(self.appearances), "window": self.window, "current": self.current.cpu().clone()}
+        """The window and the update under way; the sums are rebuilt from them. Without a window:
+        the sums."""
+        state = {
+            "vocabulary": len(self.appearances),
+            "window": self.window,
+            "current": self.current.cpu().clone(),
+        }
         if self.window is None:
             return state | {"appearances": self.appearances.cpu().clone()}
         empty = torch.empty(0, dtype=torch.int32)
@@ -105,14 +123,18 @@ class TokenCounter(nn.Module):
         """
         vocabulary = len(self.appearances)
         if state["vocabulary"] != vocabulary:
-            raise ValueError(f"TokenCounter: expected a state over {vocabulary} tokens, got {state['vocabulary']}")
+            raise ValueError(
+                f"TokenCounter: expected a state over {vocabulary} tokens, got "
+                f"{state['vocabulary']}"
+            )
         self.current.copy_(state["current"])
         if state["window"] is None:
             self.appearances.copy_(state["appearances"])
             return
         sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
         slots = zip(tokens.split(sizes), counts.split(sizes), strict=True)
-        self._slots = deque((part.clone(), count.clone()) for part, count in slots)  # no views of the whole
+        # no views of the whole
+        self._slots = deque((part.clone(), count.clone()) for part, count in slots)
         device = self.appearances.device
         self.appearances.zero_().index_add_(0, tokens.to(device).long(), counts.to(device).long())
         self.resize(state["window"])

@@ -12,16 +12,20 @@ from ..functional.log_unigram import log_unigram, whole_counts
 class UnigramLinear(nn.Linear):
     """`H Wᵀ + b`, with a bias that starts at the log of the training frequencies (`log_unigram`).
 
-    A learned bias is `b = log_unigram(counts) + s`, where the shift `s` starts at 0 and is the parameter. So weight
-    decay pulls the bias towards the training frequencies; it would pull a bias that was the parameter itself towards 0,
-    that is, towards equal frequencies. The gradient of `s` is that of `b`. A fixed bias has no parameter.
+    A learned bias is `b = log_unigram(counts) + s`, where the shift `s` starts at 0 and is the
+    parameter. So weight decay pulls the bias towards the training frequencies; it would pull a bias
+    that was the parameter itself towards 0, that is, towards equal frequencies. The gradient of `s`
+    is that of `b`. A fixed bias has no parameter.
 
-    The state holds the counts, since half precision would round `log p`. They are saved as float64, which is exact up
-    to 2^53, since a moving average such as that of fairseq's --store-ema multiplies every entry; loading rounds them.
+    The state holds the counts, since half precision would round `log p`. They are saved as float64,
+    which is exact up to 2^53, since a moving average such as that of fairseq's --store-ema
+    multiplies every entry; loading rounds them.
 
     Args:
-        weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie the two.
-        counts: (V,) how often each token is a target in the training data, not negative, at most 2^53.
+        weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie
+            the two.
+        counts: (V,) how often each token is a target in the training data, not negative, at most
+            2^53.
         learned: False keeps the bias as it starts.
 
     Examples:
@@ -37,11 +41,16 @@ class UnigramLinear(nn.Linear):
     bias_shift: nn.Parameter | None  # (V,) s; None if the bias is fixed
 
     def __init__(self, weight: nn.Parameter, counts: Tensor, *, learned: bool = True) -> None:
-        nn.Module.__init__(self)  # nn.Linear's own would make a weight, and a bias that is a parameter
+        # nn.Linear's own would make a weight, and a bias that is a parameter
+        nn.Module.__init__(self)
         self.out_features, self.in_features = weight.shape
         self.weight = weight
         self.register_buffer("counts", whole_counts(counts, len(weight)).to(weight.device))
-        shift = nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype)) if learned else None
+        shift = (
+            nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype))
+            if learned
+            else None
+        )
         self.register_parameter("bias_shift", shift)
 
     @property
@@ -54,7 +63,9 @@ class UnigramLinear(nn.Linear):
         """(…, D) to (…, V) logits."""
         return F.linear(features, self.weight, self.bias.to(features.dtype))
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}counts"] = self.counts.double()
 

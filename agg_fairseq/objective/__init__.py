@@ -1,4 +1,5 @@
-"""Training objectives in plain PyTorch: features, output embedding and targets in; the loss and what to log out."""
+"""Training objectives in plain PyTorch: features, output embedding and targets in; the loss and
+what to log out."""
 
 from .agg import AggObjective
 from .agps import AgpsObjective

@@ -1,4 +1,5 @@
-"""Adaptive gradient gating over the updates of a training: counts, rare group and gates (Yu et al. 2022, Sec. 4)."""
+"""Adaptive gradient gating over the updates of a training: counts, rare group and gates (Yu et al.
+2022, Sec. 4)."""
 
 import logging
 from typing import Any
@@ -16,22 +17,23 @@ DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,000 tokens per
 
 
 class AggObjective(Objective):
-    """Likelihood with the gradient into the embeddings of rare tokens gated by their recent appearances.
+    """Likelihood with the gradient into the embeddings of rare tokens gated by their recent
+    appearances.
 
-    The gates of an update are computed from the updates before it, so that they are the same for each of its
-    micro-batches and on each worker. The first update, with nothing in memory, is not gated. The counts are summed over
-    the workers once per update.
+    The gates of an update are computed from the updates before it, so that they are the same for
+    each of its micro-batches and on each worker. The first update, with nothing in memory, is not
+    gated. The counts are summed over the workers once per update.
 
     Args:
         vocabulary: V.
         alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
         rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
-        never_rare: (V,) bool, tokens that are in no group: special ones, and those that cannot be a target at all, such
-            as rows that only pad the vocabulary.
+        never_rare: (V,) bool, tokens that are in no group: special ones, and those that cannot be a
+            target at all, such as rows that only pad the vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.
         gates: "both", "g1" or "g2", see `functional.agg_gates`.
-        count_current_batch: also count the micro-batch at hand and the earlier ones of the update, which needs a
-            reduction over the workers for each; the first update is then gated too.
+        count_current_batch: also count the micro-batch at hand and the earlier ones of the update,
+            which needs a reduction over the workers for each; the first update is then gated too.
         **options: as of `Objective`.
 
     Examples:
@@ -62,7 +64,9 @@ class AggObjective(Objective):
     ) -> None:
         super().__init__(vocabulary, **options)
         if alpha is not None and rare_fraction is not None:
-            raise ValueError(f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them")
+            raise ValueError(
+                f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
+            )
         by_rate = {"alpha": DEFAULT_ALPHA if alpha is None else alpha}
         self.threshold = by_rate if rare_fraction is None else {"rare_fraction": rare_fraction}
         self.which, self.count_current_batch = gates, count_current_batch
@@ -74,31 +78,39 @@ class AggObjective(Objective):
     def start_update(self, *, window: int | None = None, fix_group: bool = False) -> None:
         """See `Objective`. `window` is K from here on.
 
-        `fix_group` keeps the group of rare tokens from here on, if the window is full (Table 9): before that, most
-        tokens had no time to appear.
+        `fix_group` keeps the group of rare tokens from here on, if the window is full (Table 9):
+        before that, most tokens had no time to appear.
         """
         if window is not None:
             self.counter.resize(window)
         updates = self.counter.updates
         if fix_group and updates >= self.counter.window and self.static_rare is None:
             self.static_rare = self._rare(self.counter.appearances, updates)
-            logger.info(f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on")
-        self.current_gates = self._gates_from(self.counter.appearances, updates) if updates else None
+            logger.info(
+                f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on"
+            )
+        self.current_gates = (
+            self._gates_from(self.counter.appearances, updates) if updates else None
+        )
 
     def count(self, target: Tensor) -> None:
         """Adds the targets to the update under way."""
         self.counter.add(target)
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates of this update, or those that include what it has counted so far, as one update more."""
+        """The gates of this update, or those that include what it has counted so far, as one update
+        more."""
         if self.count_current_batch:
             current = self.counter.current.clone()
             all_reduce(current, "sum")
-            self.current_gates = self._gates_from(self.counter.appearances + current, self.counter.updates + 1)
+            self.current_gates = self._gates_from(
+                self.counter.appearances + current, self.counter.updates + 1
+            )
         return self.current_gates
 
     def to_log(self) -> dict[str, Average]:
-        """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates with gates."""
+        """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates
+        with gates."""
         if not self.is_training or self.current_gates is None:
             return {}
         rare = self.current_gates.rare.sum()

@@ -1,4 +1,5 @@
-"""Adaptive gradient partial scaling over the batches of a training: training counts and gates (Yu et al. 2021)."""
+"""Adaptive gradient partial scaling over the batches of a training: training counts and gates (Yu
+et al. 2021)."""
 
 from typing import Any
 
@@ -8,19 +9,23 @@ from torch import Tensor
 from ..functional import Gates, agps_gates, tokens_from_rank
 from .likelihood import Objective, all_reduce
 
-DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0  # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
+# the paper's values for WikiText-103; for WMT14 it has 1500 and 400
+DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
 
 
 class AgpsObjective(Objective):
-    """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their training counts.
+    """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their
+    training counts.
 
     "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.
 
     Args:
         vocabulary: V.
         rare_rank: `rank` of `functional.tokens_from_rank`.
-        counts: (V,) occurrences of each token as a target in the training set; None: `set_counts` follows.
-        mu1: as of `functional.agps_gates`; the defaults of this and the next are the paper's for WikiText-103.
+        counts: (V,) occurrences of each token as a target in the training set; None: `set_counts`
+            follows.
+        mu1: as of `functional.agps_gates`; the defaults of this and the next are the paper's for
+            WikiText-103.
         mu2: as of `functional.agps_gates`.
         variant: as of `functional.agps_gates`.
         never_rare: `excluded` of `functional.tokens_from_rank`.
@@ -44,7 +49,10 @@ class AgpsObjective(Objective):
     ) -> None:
         super().__init__(vocabulary, **options)
         if not 0 <= rare_rank < vocabulary:
-            raise ValueError(f"expected rare_rank in [0, {vocabulary}), the size of the vocabulary, got {rare_rank}")
+            raise ValueError(
+                f"expected rare_rank in [0, {vocabulary}), the size of the "
+                f"vocabulary, got {rare_rank}"
+            )
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
         self.register_buffer("never_rare", never_rare, persistent=False)
@@ -58,17 +66,25 @@ class AgpsObjective(Objective):
     def set_counts(self, counts: Tensor) -> None:
         """Takes the training counts (V,), and chooses the rare group by them."""
         if counts.shape != (self.vocabulary,):
-            raise ValueError(f"expected counts of shape ({self.vocabulary},), got {tuple(counts.shape)}")
+            raise ValueError(
+                f"expected counts of shape ({self.vocabulary},), got {tuple(counts.shape)}"
+            )
         self.counts = counts.long()
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.never_rare)
 
     def gates(self, target: Tensor | None) -> Gates:
-        """f1 and f2 on the rare tokens that no worker has as a target. ValueError without counts."""
+        """f1 and f2 on the rare tokens that no worker has as a target. ValueError without
+        counts."""
         if self.counts is None:
-            raise ValueError("found no training counts; expected them as `counts`, or by `set_counts`")
+            raise ValueError(
+                "found no training counts; expected them as `counts`, or by `set_counts`"
+            )
         present = torch.zeros(self.vocabulary + 1, dtype=torch.uint8, device=self.counts.device)
-        if target is not None:  # what is ignored marks the last entry: to select the others would wait for a GPU
-            present.index_fill_(0, target.masked_fill(target == self.ignore_index, self.vocabulary).flatten(), 1)
+        # what is ignored marks the last entry: to select the others would wait for a GPU
+        if target is not None:
+            present.index_fill_(
+                0, target.masked_fill(target == self.ignore_index, self.vocabulary).flatten(), 1
+            )
         present = present[: self.vocabulary]
         all_reduce(present, "max")
         return agps_gates(self.counts, present.bool(), self.rare, **self.scaling)

@@ -32,9 +32,14 @@ class ObjectiveOutput(NamedTuple):
 
 
 def all_reduce(tensor: Tensor, operation: str) -> None:
-    """Replaces a tensor by its "sum" or "max" over all workers, if there are several, each of which must call this."""
+    """Replaces a tensor by its "sum" or "max" over all workers, if there are several, each of which
+    must call this."""
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+    if (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_world_size() > 1
+    ):
         distributed.all_reduce(tensor, op=getattr(distributed.ReduceOp, operation.upper()))
 
 
@@ -48,20 +53,22 @@ class Objective(nn.Module):
         optimizer.step()
         objective.commit_update()              # or, if the step did not take place: objective.roll_back_update()
 
-    In evaluation mode or under `torch.no_grad` nothing is counted, and the loss is without gates, position weights and
-    the margin of `adv_epsilon`. With several workers, all must make the same calls, since a method may reduce over
-    them.
+    In evaluation mode or under `torch.no_grad` nothing is counted, and the loss is without gates,
+    position weights and the margin of `adv_epsilon`. With several workers, all must make the same
+    calls, since a method may reduce over them.
 
     Args:
         vocabulary: V, the number of rows of the output embedding.
         label_smoothing: ε in [0, 1), as in fairseq: ε/(V−1) for each token but the target.
-        ul_alpha: weight of the unlikelihood of tokens seen earlier in their sequence, which is a row of the batch
-            (Welleck et al. 2020); 0, here and in what follows, leaves a term out.
-        adv_epsilon: ε of adversarial training, as of `functional.gated_cross_entropy` (Wang et al. 2019).
-        cosreg_gamma: weight of `functional.cosine_regularizer` of W, once per update (Gao et al. 2019). It is not
-            gated.
+        ul_alpha: weight of the unlikelihood of tokens seen earlier in their sequence, which is a
+            row of the batch (Welleck et al. 2020); 0, here and in what follows, leaves a term out.
+        adv_epsilon: ε of adversarial training, as of `functional.gated_cross_entropy` (Wang et al.
+            2019).
+        cosreg_gamma: weight of `functional.cosine_regularizer` of W, once per update (Gao et al.
+            2019). It is not gated.
         ignore_index: the target at positions without one.
-        padding_row: row of W that is not a token, left out of the cosine regularizer; None if each is one.
+        padding_row: row of W that is not a token, left out of the cosine regularizer; None if each
+            is one.
 
     Raises:
         ValueError: an option is out of its range.
@@ -95,37 +102,48 @@ class Objective(nn.Module):
     # What a method overrides.
 
     def start_update(self) -> None:
-        """Sets the gates of the next update from what is counted; called where an update ends, and after a resume."""
+        """Sets the gates of the next update from what is counted; called where an update ends, and
+        after a resume."""
 
     def count(self, target: Tensor) -> None:
-        """Called with the targets (B, T) of each training micro-batch that is not a dummy one, before `gates`."""
+        """Called with the targets (B, T) of each training micro-batch that is not a dummy one,
+        before `gates`."""
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one: those of the update."""
+        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one: those
+        of the update."""
         return self.current_gates
 
     def position_weight(self, target: Tensor) -> Tensor | None:
-        """Weights (B, T) of the likelihood at each position of a training micro-batch; None is 1."""
+        """Weights (B, T) of the likelihood at each position of a training micro-batch; None is
+        1."""
         return None
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
-        """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that is no dummy one."""
+        """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that
+        is no dummy one."""
 
     def to_log(self) -> dict[str, Average]:
         """What is logged of a micro-batch beside loss, likelihood and terms."""
         return {}
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """What training needs to go on exactly from here: tensors and plain values, the same on every worker."""
+        """What training needs to go on exactly from here: tensors and plain values, the same on
+        every worker."""
         return {} if self.counter is None else {"counter": self.counter.get_extra_state()}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
-        """Restores what `checkpoint_state` returned, the window of counts included; ValueError for a damaged state.
+        """Restores what `checkpoint_state` returned, the window of counts included; ValueError for
+        a damaged state.
 
         False for what another method returned: the counts start empty.
         """
         saved = state.get("counter")
-        if self.counter is None or saved is None or (saved["window"] is None) != (self.counter.window is None):
+        if (
+            self.counter is None
+            or saved is None
+            or (saved["window"] is None) != (self.counter.window is None)
+        ):
             return False
         self.counter.set_extra_state(saved)
         self.start_update()
@@ -141,9 +159,9 @@ class Objective(nn.Module):
     def micro_batch(self, target: Tensor, is_dummy: bool = False) -> MicroBatch:
         """Counts the targets (B, T) of a micro-batch, and returns its gates and position weights.
 
-        All reductions over workers within an update take place here, so that workers stay in step if this is called
-        before a forward pass of the model that may run out of memory. A dummy micro-batch, whose loss is multiplied by
-        0, is not counted.
+        All reductions over workers within an update take place here, so that workers stay in step
+        if this is called before a forward pass of the model that may run out of memory. A dummy
+        micro-batch, whose loss is multiplied by 0, is not counted.
         """
         if not self.is_training:
             return MicroBatch()
@@ -152,7 +170,9 @@ class Objective(nn.Module):
             self.start_update()
         if not is_dummy:
             self.count(target)
-        return MicroBatch(self.gates(None if is_dummy else target), self.position_weight(target), is_dummy)
+        return MicroBatch(
+            self.gates(None if is_dummy else target), self.position_weight(target), is_dummy
+        )
 
     def forward(
         self,
@@ -198,8 +218,14 @@ class Objective(nn.Module):
             self.count_predictions(output.prediction, target)
         targets = (target != self.ignore_index).sum()
         terms = {"ul_loss": output.ul_loss, "adv_loss": output.adv_loss}
-        logged = {name: (term.sum() / math.log(2), targets) for name, term in terms.items() if term is not None}
-        return self.complete(output, weight, targets if denominator is None else denominator, self.to_log() | logged)
+        logged = {
+            name: (term.sum() / math.log(2), targets)
+            for name, term in terms.items()
+            if term is not None
+        }
+        return self.complete(
+            output, weight, targets if denominator is None else denominator, self.to_log() | logged
+        )
 
     def complete(
         self, output: Any, weight: Tensor, denominator: int | Tensor, logged: dict[str, Average]
@@ -208,8 +234,8 @@ class Objective(nn.Module):
 
         Args:
             output: `loss`, `losses` and `nll`, as of `CrossEntropyOutput`.
-            denominator: what this micro-batch adds to the number by which the loss of the whole update is divided, so
-                that the terms of W count once per update.
+            denominator: what this micro-batch adds to the number by which the loss of the whole
+                update is divided, so that the terms of W count once per update.
             logged: of `output`; those of the terms are added.
         """
         loss = output.loss
@@ -218,7 +244,13 @@ class Objective(nn.Module):
             logged = logged | {"cosreg": (cosreg.detach(), 1)}
             term, empty = denominator * (self.cosreg_gamma * cosreg), denominator == 0
             # A loss without targets is divided by 0, and the gradient is then 0 and not 0 · ∞.
-            loss = loss + (torch.where(empty, 0.0, term) if isinstance(empty, Tensor) else 0.0 if empty else term)
+            loss = loss + (
+                torch.where(empty, 0.0, term)
+                if isinstance(empty, Tensor)
+                else 0.0
+                if empty
+                else term
+            )
         return ObjectiveOutput(loss, output.losses, output.nll, logged)
 
     # The end of an update.
@@ -229,14 +261,16 @@ class Objective(nn.Module):
             all_reduce(self.counter.current, "sum")
 
     def commit_update(self) -> None:
-        """Ends an update, after the step of the optimizer. Every worker must call it equally often."""
+        """Ends an update, after the step of the optimizer. Every worker must call it equally
+        often."""
         if self.counter is not None:
             self.sum_over_workers()
             self.counter.commit()
         self.start_update()
 
     def roll_back_update(self) -> None:
-        """Forgets the micro-batches of an update whose step did not take place, or that was broken off."""
+        """Forgets the micro-batches of an update whose step did not take place, or that was broken
+        off."""
         if self.counter is not None:
             self.counter.roll_back()
         self.start_update()

@@ -9,18 +9,20 @@ from torch import Tensor
 
 
 class EmbeddingAdam(torch.optim.Optimizer):
-    r"""AdamW in which embedding matrices, in groups of their own, have another second moment than other parameters.
+    r"""AdamW in which embedding matrices, in groups of their own, have another second moment than
+    other parameters.
 
-    Adam divides the step of each row w_k of the output embedding by √v_k, where v_k is a mean of its squared gradients
-    over about the last 1/(1 − β₂) updates. A rare token appears once in N updates. Where N is larger than that memory,
-    v_k decays between its appearances, and the gradients that push it away from the contexts of other tokens become
-    larger steps than the ones that pull it to its own (see `functional.adam_memory`). Two remedies, each an entry of a
-    group of parameters:
+    Adam divides the step of each row w_k of the output embedding by √v_k, where v_k is a mean of
+    its squared gradients over about the last 1/(1 − β₂) updates. A rare token appears once in N
+    updates. Where N is larger than that memory, v_k decays between its appearances, and the
+    gradients that push it away from the contexts of other tokens become larger steps than the ones
+    that pull it to its own (see `functional.adam_memory`). Two remedies, each an entry of a group
+    of parameters:
 
     - ``betas``: with another β₂ for the matrix, a number, or (V,) one for each row.
-    - ``coupled``: one second moment for all rows, Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3). The
-      gradients of a softmax likelihood with respect to the rows of W sum to zero; divided by one √v, the steps do too,
-      so that the mean row stays where it is:
+    - ``coupled``: one second moment for all rows, Coupled Adam (Stollenwerk & Stollenwerk, ACL
+      2025, Sec. 3). The gradients of a softmax likelihood with respect to the rows of W sum to
+      zero; divided by one √v, the steps do too, so that the mean row stays where it is:
 
     .. math::
         \bar v \leftarrow \beta_2 \bar v + (1 - \beta_2) \frac{1}{V} \sum_j g_j^2
@@ -28,13 +30,13 @@ class EmbeddingAdam(torch.optim.Optimizer):
       The paper averages the bias-corrected second moments of all V rows. All that is linear, so averaging the squared
       gradients first gives the same numbers, with D numbers of state in place of V·D.
 
-    All other parameters are trained exactly as by fairseq's `adam`: decoupled weight decay, and epsilon added before
-    the bias correction, so that the denominator above is `sqrt(v) + ε` with a step size of
-    `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. It is `torch.optim.AdamW` but for that.
+    All other parameters are trained exactly as by fairseq's `adam`: decoupled weight decay, and
+    epsilon added before the bias correction, so that the denominator above is `sqrt(v) + ε` with a
+    step size of `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. It is `torch.optim.AdamW` but for that.
 
     Args:
-        params: parameters, or groups of them. Groups with `"coupled": True`, or a (V,) β₂, contain the embedding
-            matrices, (V, D) each: the output embedding, tied or not.
+        params: parameters, or groups of them. Groups with `"coupled": True`, or a (V,) β₂, contain
+            the embedding matrices, (V, D) each: the output embedding, tied or not.
         lr: learning rate.
         betas: decay rates of the first and the second moment, in [0, 1).
         eps: added to the denominator.
@@ -54,7 +56,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
         >>> optimizer.step()
     """
 
-    supports_memory_efficient_fp16 = True  # asked by fairseq: half-precision parameters are updated in float32
+    # asked by fairseq: half-precision parameters are updated in float32
+    supports_memory_efficient_fp16 = True
 
     def __init__(
         self,
@@ -64,7 +67,13 @@ class EmbeddingAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "coupled": False}
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "coupled": False,
+        }
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -76,8 +85,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As of `torch.optim.Optimizer`, but states stay in float32.
 
-        torch casts the state to the dtype of the parameter. In float16 most second moments would become 0, and the next
-        step would be as long as 1 / eps lets it be.
+        torch casts the state to the dtype of the parameter. In float16 most second moments would
+        become 0, and the next step would be as long as 1 / eps lets it be.
         """
         super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
@@ -88,7 +97,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """One update of all parameters that have a gradient; returns what `closure`, as of torch's, returned."""
+        """One update of all parameters that have a gradient; returns what `closure`, as of torch's,
+        returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -106,8 +116,11 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 if not state:
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(weight)
-                    state["exp_avg_sq"] = torch.zeros_like(weight[0] if group["coupled"] else weight)
-                for name, value in state.items():  # fairseq's memory-efficient fp16 restores it on the CPU
+                    state["exp_avg_sq"] = torch.zeros_like(
+                        weight[0] if group["coupled"] else weight
+                    )
+                # fairseq's memory-efficient fp16 restores it on the CPU
+                for name, value in state.items():
                     state[name] = value.to(weight.device) if isinstance(value, Tensor) else value
                 state["step"] += 1
                 first, second = state["exp_avg"], state["exp_avg_sq"]
@@ -117,7 +130,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 if isinstance(beta2, Tensor):
                     of_rows = beta2.to(weight.device, torch.float64).unsqueeze(1)  # V x 1
                     second.lerp_(gradient.square(), (1 - of_rows).to(weight))
-                    first, correction2 = first * (1 - of_rows ** state["step"]).sqrt().to(weight), 1.0
+                    first, correction2 = (
+                        first * (1 - of_rows ** state["step"]).sqrt().to(weight),
+                        1.0,
+                    )
                 else:
                     correction2 = 1 - beta2 ** state["step"]
                     if group["coupled"]:
@@ -128,7 +144,9 @@ class EmbeddingAdam(torch.optim.Optimizer):
 
                 if group["weight_decay"] != 0:
                     weight.add_(weight, alpha=-group["weight_decay"] * group["lr"])
-                weight.addcdiv_(first, denominator, value=-group["lr"] * math.sqrt(correction2) / correction1)
+                weight.addcdiv_(
+                    first, denominator, value=-group["lr"] * math.sqrt(correction2) / correction1
+                )
                 if is_half:
                     parameter.copy_(weight)
         return loss

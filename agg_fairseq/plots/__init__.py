@@ -1,6 +1,7 @@
 """The papers' pictures, as functions that return a matplotlib Figure.
 
-Pictures are drawn from checkpoints, from logs of fairseq-train, and from Results of `agg_fairseq.evaluation`.
+Pictures are drawn from checkpoints, from logs of fairseq-train, and from Results of
+`agg_fairseq.evaluation`.
 
     from agg_fairseq.checkpoints import open_models
     from agg_fairseq.plots import projection
@@ -12,7 +13,12 @@ Pictures are drawn from checkpoints, from logs of fairseq-train, and from Result
 
 from .embeddings import projection, similarity, singular_values
 from .evaluations import alpha_sweep, class_sweep, frequencies, token_shares
-from .over_updates import inner_products_over_updates, isotropy_over_updates, learning_curves, rare_tokens
+from .over_updates import (
+    inner_products_over_updates,
+    isotropy_over_updates,
+    learning_curves,
+    rare_tokens,
+)
 from .style import save
 
 __all__ = [

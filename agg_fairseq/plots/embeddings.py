@@ -1,10 +1,10 @@
 """Pictures of the embeddings of models.
 
-Parameters of these functions:
-    checkpoints: checkpoints of fairseq-train or models of transformers, by the names of their panels or curves.
-    data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-    train_text: for models of transformers, a text in UTF-8, in which their tokens are counted, instead of `data`.
-    groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
+Parameters of these functions: checkpoints: checkpoints of fairseq-train or models of transformers,
+    by the names of their panels or curves. data: folder written by `fairseq-preprocess`, with the
+    training split, from which the frequencies are counted. train_text: for models of transformers,
+    a text in UTF-8, in which their tokens are counted, instead of `data`. groups: frequent, medium
+    and rare tokens by one of `data.vocabulary.GROUPINGS`.
 """
 
 from __future__ import annotations
@@ -31,30 +31,48 @@ def projection(
     train_text: str | Path | None = None,
     groups: str = "types",
 ) -> style.Figure:
-    """Draws the embeddings in the plane of their first two singular directions, colored by frequency group.
+    """Draws the embeddings in the plane of their first two singular directions, colored by
+    frequency group.
 
-    A panel for each model, all on the same scale, which both axes share; at most 2,000 points of each group. The panels
-    show the middle 99% of the rows of each model along each axis.
+    A panel for each model, all on the same scale, which both axes share; at most 2,000 points of
+    each group. The panels show the middle 99% of the rows of each model along each axis.
 
     Args:
-        checkpoints: over one dictionary. Without `data` or `train_text`, all tokens have the same color.
+        checkpoints: over one dictionary. Without `data` or `train_text`, all tokens have the same
+            color.
 
-    Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al. (2019), Figs. 1a and 2a.
+    Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al.
+        (2019), Figs. 1a and 2a.
     """
     by_frequency = None
     if data is not None or train_text is not None:
         by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
-    projected = [metrics.principal_projection(model.output_embedding.weight) for model in checkpoints.values()]  # V x 2
+    # V x 2
+    projected = [
+        metrics.principal_projection(model.output_embedding.weight)
+        for model in checkpoints.values()
+    ]
     ranges = torch.stack(
-        [points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0) for points in projected]
+        [
+            points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0)
+            for points in projected
+        ]
     )
     low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
-    center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0  # of both axes, with a margin
+    # of both axes, with a margin
+    center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0
     figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
-    members = {"tokens": slice(None)} if by_frequency is None else {name: by_frequency.members(name) for name in GROUPS}
+    members = (
+        {"tokens": slice(None)}
+        if by_frequency is None
+        else {name: by_frequency.members(name) for name in GROUPS}
+    )
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
-        limits = {f"{x}lim": (middle - reach, middle + reach) for x, middle in zip("xy", center.tolist(), strict=True)}
+        limits = {
+            f"{x}lim": (middle - reach, middle + reach)
+            for x, middle in zip("xy", center.tolist(), strict=True)
+        }
         labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
         style.finish(axis, title=name, aspect="equal", **limits, **labels)
     return style.finish_figure(figure)
@@ -85,12 +103,13 @@ def similarity(
 ) -> style.Figure:
     """Draws the cosine of words with every other token, by the frequency rank of the token.
 
-    A row of panels for each word, with a panel for each checkpoint in it, all on the same scale. Tokens are colored
-    by frequency group.
+    A row of panels for each word, with a panel for each checkpoint in it, all on the same scale.
+    Tokens are colored by frequency group.
 
     Args:
         checkpoints: over one dictionary.
-        words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word, without the mark.
+        words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word,
+            without the mark.
 
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
@@ -100,7 +119,10 @@ def similarity(
     row_of = {token: row for row, token in enumerate(vocabulary.tokens)}
     words = list(map(find_word(row_of), words))
     if missing := [word for word in words if word not in row_of]:
-        raise UserError(f"--words: found no token {missing[0]!r}; expected one as dict.txt or tokenizer.json has it")
+        raise UserError(
+            f"--words: found no token {missing[0]!r}; expected one as dict.txt or "
+            "tokenizer.json has it"
+        )
     size = len(checkpoints)
     figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)
     for axis, (word, name) in zip(panels, product(words, checkpoints), strict=True):

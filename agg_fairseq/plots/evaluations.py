@@ -1,4 +1,5 @@
-"""Pictures of Results: what α or the number of classes does, and shares of tokens; and of the frequencies of tokens."""
+"""Pictures of Results: what α or the number of classes does, and shares of tokens; and of the
+frequencies of tokens."""
 
 from __future__ import annotations
 
@@ -19,21 +20,25 @@ from ..result import Result
 from . import style
 
 Evaluations = Mapping[str, Result]
-"""Results of an evaluation, by the paths that errors mention. A row may be in several, with the same numbers."""
+"""Results of an evaluation, by the paths that errors mention. A row may be in several, with the
+same numbers."""
 Points = dict[float, list[list[float]]]
 """By x, the values of each model in each panel."""
 AGG_OPTIONS = {"agg_rare_fraction": "rare fraction", "agg_alpha": "α"}
 """The options that choose the rare group, and how the axis names them."""
 CLASS_CURVES = ("equal-frequency", "equal-token")
 CLASS_MODEL = re.compile(rf"({'|'.join(CLASS_CURVES)})-(\d+)\Z")
-"""The end of the name of a model with fixed classes: how tokens are assigned to them, and their number."""
+"""The end of the name of a model with fixed classes: how tokens are assigned to them, and their
+number."""
 
 
 def alpha_sweep(evaluations: Evaluations) -> style.Figure:
-    """Draws perplexity, Uniq and isotropy against α, or the rare fraction, of adaptive gradient gating.
+    """Draws perplexity, Uniq and isotropy against α, or the rare fraction, of adaptive gradient
+    gating.
 
-    A panel for each measure over all tokens and over the rare ones, with a curve of the models that were trained with
-    `--criterion agg`, their mean where several have the same value. All other models are horizontal lines.
+    A panel for each measure over all tokens and over the rare ones, with a curve of the models that
+    were trained with `--criterion agg`, their mean where several have the same value. All other
+    models are horizontal lines.
 
     Args:
         evaluations: of `perplexity`.
@@ -43,7 +48,11 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     titles = {
         (measure, group): f"{title}, {group}"
         for group in ("total", "rare")
-        for measure, title in (("perplexity", "perplexity"), ("unique_predictions", "Uniq"), ("isotropy", "I(W)"))
+        for measure, title in (
+            ("perplexity", "perplexity"),
+            ("unique_predictions", "Uniq"),
+            ("isotropy", "I(W)"),
+        )
     }
     points: Points = {}
     levels: dict[str, list[float]] = {}
@@ -58,15 +67,19 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
             levels[name] = values
     if len(options) != 1:
         found = " and ".join(sorted(options)) or "no model of --criterion agg"
-        raise UserError(f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG")
+        raise UserError(
+            f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG"
+        )
     return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[options.pop()])
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:
-    """Draws how similar generated texts are to human texts and to each other, by the number of frequency classes.
+    """Draws how similar generated texts are to human texts and to each other, by the number of
+    frequency classes.
 
-    Models whose names end in equal-frequency-N or equal-token-N, where N is the number of classes, are the points of
-    two curves; all other models, and the human text, are horizontal lines. See --name of text-metrics.
+    Models whose names end in equal-frequency-N or equal-token-N, where N is the number of classes,
+    are the points of two curves; all other models, and the human text, are horizontal lines. See
+    --name of text-metrics.
 
     Args:
         evaluations: of `text_metrics`, all of the same split.
@@ -86,15 +99,25 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
 
 
 def _sweep(
-    titles: Sequence[str], curves: Mapping[str, Points], levels: Mapping[str, list[float]], xlabel: str
+    titles: Sequence[str],
+    curves: Mapping[str, Points],
+    levels: Mapping[str, list[float]],
+    xlabel: str,
 ) -> style.Figure:
-    """A panel for each title: means of the models at each point of the curves, and levels as horizontal lines."""
+    """A panel for each title: means of the models at each point of the curves, and levels as
+    horizontal lines."""
     figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
     ends = [end(x for points in curves.values() for x in points) for end in (min, max)]
     for panel, (axis, title) in enumerate(zip(panels, titles, strict=True)):
         for index, (name, points) in enumerate(curves.items()):
             x = sorted(points)
-            style.line(axis, index, x, [fmean(values[panel] for values in points[value]) for value in x], name)
+            style.line(
+                axis,
+                index,
+                x,
+                [fmean(values[panel] for values in points[value]) for value in x],
+                name,
+            )
         for index, (name, values) in enumerate(levels.items(), len(curves)):
             style.line(axis, index, ends, [values[panel]] * 2, name)
         style.finish(axis, title=title, xlabel=xlabel)
@@ -102,10 +125,11 @@ def _sweep(
 
 
 def token_shares(evaluations: Evaluations) -> style.Figure:
-    """Draws the share of frequent, medium, rare and very rare tokens in generated texts and in the human text.
+    """Draws the share of frequent, medium, rare and very rare tokens in generated texts and in the
+    human text.
 
-    A bar for each model and group, and the last one for the human text. The groups are of the tokens that make up the
-    top 40%, next 30%, next 20% and last 10% of the training text.
+    A bar for each model and group, and the last one for the human text. The groups are of the
+    tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text.
 
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
@@ -117,7 +141,9 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     figure, (axis,) = style.new_panels(width=7.0)
     width = 0.8 / len(rows)  # 0.2 of the distance between two groups is left free
     for index, (name, (_, percentages)) in enumerate(rows.items()):
-        centers = [group + (index - (len(rows) - 1) / 2) * width for group in range(len(MASS_GROUPS))]
+        centers = [
+            group + (index - (len(rows) - 1) / 2) * width for group in range(len(MASS_GROUPS))
+        ]
         look = {"color": style.SHADES[index % 4], "hatch": "/" * (index // 4), "edgecolor": "white"}
         axis.bar(centers, percentages, width, label=style.legend_label(name), **look)
     axis.set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
@@ -128,7 +154,8 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 def _rows(
     evaluations: Evaluations, columns: Iterable[tuple[str, str]]
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
-    """Each row, that of the human texts included, and its values as tables show them, NaN for what is not defined."""
+    """Each row, that of the human texts included, and its values as tables show them, NaN for what
+    is not defined."""
     rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
     for path, result in evaluations.items():
         for name in result.rows:
@@ -136,14 +163,18 @@ def _rows(
             values = [math.nan if value is None else value for value in shown]
             if repr(rows.setdefault(name, (result[name], values))[1]) != repr(values):  # NaN is NaN
                 found = f"found other numbers in the row {name!r} than in another file"
-                raise UserError(f"{path}: {found}; expected results of one split, and a --name for each model")
+                raise UserError(
+                    f"{path}: {found}; expected results of one split, and a --name for each model"
+                )
     return rows
 
 
 def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
-    """Draws the number of occurrences of each token in the training split by its rank, on logarithmic scales.
+    """Draws the number of occurrences of each token in the training split by its rank, on
+    logarithmic scales.
 
-    A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences are left out.
+    A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences
+    are left out.
 
     Args:
         folders: written by `fairseq-preprocess`, by the names of the curves.
@@ -157,7 +188,10 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
             continue
         splits = sorted(path.name.removesuffix(".bin") for path in folder.glob("train.*-*.*.bin"))
         if not splits:
-            raise UserError(f"{folder}: found neither dict.txt nor train.*-*.*.bin, which fairseq-preprocess writes")
+            raise UserError(
+                f"{folder}: found neither dict.txt nor train.*-*.*.bin, which "
+                "fairseq-preprocess writes"
+            )
         for split in splits:
             language = split.rsplit(".", 1)[1]
             dictionary = load_dictionary(folder, f"dict.{language}.txt")

@@ -1,10 +1,10 @@
 """Pictures of the course of trainings.
 
-Parameters of these functions:
-    runs: checkpoints of each run, as `checkpoints_of_run` opens them, by the names of the runs.
-    data: folder written by `fairseq-preprocess`, with the training split, from which the frequencies are counted.
-    groups: frequent, medium and rare tokens by one of `data.vocabulary.GROUPINGS`.
-    logs: what `fairseq-train --log-format json --log-file FILE` wrote, by the names of the curves.
+Parameters of these functions: runs: checkpoints of each run, as `checkpoints_of_run` opens them, by
+    the names of the runs. data: folder written by `fairseq-preprocess`, with the training split,
+    from which the frequencies are counted. groups: frequent, medium and rare tokens by one of
+    `data.vocabulary.GROUPINGS`. logs: what `fairseq-train --log-format json --log-file FILE` wrote,
+    by the names of the curves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Runs = Mapping[str, Sequence[Checkpoint]]
 
 
 def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> style.Figure:
-    """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two, over the updates.
+    """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two,
+    over the updates.
 
     A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
 
@@ -52,15 +53,20 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     return style.finish_figure(figure)
 
 
-def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> style.Figure:
-    """Draws the mean inner product between two embeddings of the same frequency group over the updates.
+def inner_products_over_updates(
+    runs: Runs, data: str | Path, *, groups: str = "types"
+) -> style.Figure:
+    """Draws the mean inner product between two embeddings of the same frequency group over the
+    updates.
 
     A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
     figure, panels = style.new_panels(len(runs), width=4.0, sharey=True)
-    measured = _over_updates(runs, data, groups, lambda of: [metrics.mean_inner_product(of[group]) for group in GROUPS])
+    measured = _over_updates(
+        runs, data, groups, lambda of: [metrics.mean_inner_product(of[group]) for group in GROUPS]
+    )
     for axis, (name, updates, curves) in zip(panels, measured, strict=True):
         for index, (group, curve) in enumerate(zip(GROUPS, curves, strict=True)):
             style.line(axis, index, updates, curve, group)
@@ -69,18 +75,28 @@ def inner_products_over_updates(runs: Runs, data: str | Path, *, groups: str = "
 
 
 def _over_updates(
-    runs: Runs, data: str | Path, groups: str, measure: Callable[[Mapping[str, Tensor]], Sequence[float]]
+    runs: Runs,
+    data: str | Path,
+    groups: str,
+    measure: Callable[[Mapping[str, Tensor]], Sequence[float]],
 ) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
-    """The name of each run, its updates, and a curve for each measure of the embeddings (tokens, D) by group."""
+    """The name of each run, its updates, and a curve for each measure of the embeddings (tokens, D)
+    by group."""
     vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
     members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
     for name, checkpoints in runs.items():
         values = []
-        for checkpoint in tqdm(checkpoints, desc=name, unit="checkpoint", disable=None, leave=False):
+        for checkpoint in tqdm(
+            checkpoints, desc=name, unit="checkpoint", disable=None, leave=False
+        ):
             checkpoint.check_vocabulary(len(vocabulary.tokens), data)
             weight = checkpoint.output_embedding.weight
             values.append(measure({group: weight[tokens] for group, tokens in members.items()}))
-        yield name, [checkpoint.updates for checkpoint in checkpoints], list(zip(*values, strict=True))
+        yield (
+            name,
+            [checkpoint.updates for checkpoint in checkpoints],
+            list(zip(*values, strict=True)),
+        )
 
 
 def rare_tokens(logs: Mapping[str, str | Path]) -> style.Figure:
@@ -94,8 +110,12 @@ def rare_tokens(logs: Mapping[str, str | Path]) -> style.Figure:
     for index, (name, log) in enumerate(logs.items()):
         entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
         if not entries:
-            raise UserError(f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg")
-        updates, sizes = ([entry[key] for entry in entries] for key in ("num_updates", "rare_tokens"))
+            raise UserError(
+                f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg"
+            )
+        updates, sizes = (
+            [entry[key] for entry in entries] for key in ("num_updates", "rare_tokens")
+        )
         style.line(axis, index, updates, sizes, name)
     style.finish(axis, xlabel="updates", ylabel="rare tokens", ylim=(0, None))
     return style.finish_figure(figure)
@@ -107,11 +127,17 @@ def learning_curves(logs: Mapping[str, str | Path]) -> style.Figure:
     A panel for each of the two, with a curve for each log.
     """
     figure, panels = style.new_panels(2, width=4.4)
-    for axis, title, tag in zip(panels, ("training", "valid"), ("train_inner", "valid"), strict=True):
+    for axis, title, tag in zip(
+        panels, ("training", "valid"), ("train_inner", "valid"), strict=True
+    ):
         for index, (name, log) in enumerate(logs.items()):
-            points = {entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry}
+            points = {
+                entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry
+            }
             if not points:
-                raise UserError(f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train")
+                raise UserError(
+                    f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train"
+                )
             style.line(axis, index, list(points), list(points.values()), name)
         style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
     return style.finish_figure(figure)

@@ -1,8 +1,8 @@
 """The common look of the pictures.
 
-Curve, group or bar number k has shade, marker and dash number k, so that every picture can be read in gray. Names are
-never taken for mathematical markup. Figures are made without `pyplot`: they need no screen, do not change the backend
-of a notebook, and need not be closed.
+Curve, group or bar number k has shade, marker and dash number k, so that every picture can be read
+in gray. Names are never taken for mathematical markup. Figures are made without `pyplot`: they need
+no screen, do not change the backend of a notebook, and need not be closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 SHADES = ("#2c1160", "#a52c60", "#f57d15", "#fbbf45")
 MARKERS = ("o", "^", "x", "s", "D")
 DASHES = ("-", "--", ":")
-"""Shades are from dark to light. The three numbers have no divisor in common: of 60 curves, no two look alike."""
+"""Shades are from dark to light. The three numbers have no divisor in common: of 60 curves, no two
+look alike."""
 MARKS_PER_CURVE = 20  # at most
 NAME_LENGTH = 28  # characters of a name per line
 MAX_POINTS = 2000  # of a group in a scatter plot
@@ -53,7 +54,8 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
 def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     """Draws the points of frequency groups, evenly thinned out to at most 2,000 of each.
 
-    A tenth of each group is drawn in turn, so that no group covers the others. One without points is not in the legend.
+    A tenth of each group is drawn in turn, so that no group covers the others. One without points
+    is not in the legend.
     """
     for part in range(10):
         for index, (label, (x, y)) in enumerate(groups.items()):
@@ -72,7 +74,8 @@ def legend_label(label: str) -> str:
 
 
 def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
-    """Completes a panel when everything is drawn, with properties such as `yscale`; an empty one is "not defined"."""
+    """Completes a panel when everything is drawn, with properties such as `yscale`; an empty one is
+    "not defined"."""
     from matplotlib import ticker
 
     axis.set(**properties)
@@ -87,11 +90,14 @@ def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
     axis.grid(color="0.9")
     axis.set_axisbelow(True)
     if not axis.has_data():
-        axis.text(0.5, 0.5, "not defined", transform=axis.transAxes, ha="center", va="center", color="0.4")
+        axis.text(
+            0.5, 0.5, "not defined", transform=axis.transAxes, ha="center", va="center", color="0.4"
+        )
 
 
 def finish_figure(figure: Figure) -> Figure:
-    """Adds one legend for all panels below them, with each label once, by which the figure grows; and returns it."""
+    """Adds one legend for all panels below them, with each label once, by which the figure grows;
+    and returns it."""
     handles: dict[str, Any] = {}
     for axis in figure.axes:
         handles |= {handle.get_label(): handle for handle in axis.get_legend_handles_labels()[0]}
@@ -99,14 +105,17 @@ def finish_figure(figure: Figure) -> Figure:
         width = 0.6 + 0.09 * min(max(map(len, handles)), NAME_LENGTH)  # inches of an entry
         columns = max(1, int(figure.get_figwidth() / width))
         figure.set_figheight(figure.get_figheight() + 0.25 * -(-len(handles) // columns))
-        legend = figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=columns, markerscale=2)
+        legend = figure.legend(
+            handles=list(handles.values()), loc="outside lower center", ncols=columns, markerscale=2
+        )
         for text in legend.get_texts():
             text.set(text=textwrap.fill(text.get_text().strip(), NAME_LENGTH), parse_math=False)
     return figure
 
 
 def save(figure: Figure, file: str | Path | IO[bytes], kind: str) -> None:
-    """Writes a picture as "png" (150 dots per inch), "svg" or "pdf". The same picture is always the same bytes."""
+    """Writes a picture as "png" (150 dots per inch), "svg" or "pdf". The same picture is always the
+    same bytes."""
     from matplotlib import rc_context
 
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

@@ -1,11 +1,12 @@
-"""A page of HTML that compares runs of fairseq-train: settings, learning curves, all measures, pictures, texts.
+"""A page of HTML that compares runs of fairseq-train: settings, learning curves, all measures,
+pictures, texts.
 
     from agg_fairseq.report import write_report
 
     write_report({"mle": "runs/mle", "agg": "runs/agg"}, "data-bin/wikitext-2", "report.html", split="valid")
 
-The page loads nothing and runs no script. Its layout is in page.html.jinja; all texts are escaped there, so that a name
-of a run or a token is never taken for HTML.
+The page loads nothing and runs no script. Its layout is in page.html.jinja; all texts are escaped
+there, so that a name of a run or a token is never taken for HTML.
 """
 
 from __future__ import annotations
@@ -39,14 +40,18 @@ __all__ = ["write_report"]
 LOG = "train.log"
 MAX_SAMPLES = 3  # the number of texts that are shown side by side
 NOT_SETTINGS = frozenset(
-    "save_dir log_file handlers tensorboard_logdir user_dir wandb_project distributed_init_method distributed_port "
-    "device_id distributed_rank no_progress_bar log_format log_interval num_workers no_epoch_checkpoints".split()
+    "save_dir log_file handlers tensorboard_logdir user_dir wandb_project distributed_init_method "
+    "distributed_port "
+    "device_id distributed_rank no_progress_bar log_format log_interval num_workers "
+    "no_epoch_checkpoints".split()
 )
-"""Options that say where files are and what is printed: they differ between any two runs, and affect no number."""
+"""Options that say where files are and what is printed: they differ between any two runs, and
+affect no number."""
 OFF = frozenset(("None", "0", "0.0", "False", ""))
 """Values of an option that is switched off, which is as if the run did not have it."""
 
-Checkpoints = Mapping[str, Checkpoint]  # of each run the one that is measured, by the name of the run
+# of each run the one that is measured, by the name of the run
+Checkpoints = Mapping[str, Checkpoint]
 Models = Mapping[str, Mapping[str, str]]  # by the title of a model and the seed, the name of a run
 
 
@@ -54,7 +59,8 @@ class Table(NamedTuple):
     """A table that can be scrolled sideways where it is too wide."""
 
     header: Sequence[str]
-    rows: Sequence[Sequence[Any]]  # a text, or a title and its metric; then texts, `Compared` values, or None, a dash
+    # a text, or a title and its metric; then texts, `Compared` values, or None, a dash
+    rows: Sequence[Sequence[Any]]
     signature: str = ""  # the settings that affect the numbers, shown below the table
 
 
@@ -72,12 +78,16 @@ Block = str | Table | Picture  # a part of a section; a `str` is a paragraph
 def runs_and_settings(checkpoints: Checkpoints) -> list[Block]:
     """Which checkpoints are measured, and the settings that differ."""
     runs = checkpoints.values()
-    rows = [["checkpoint", *(run.path.name for run in runs)], ["updates", *(f"{run.updates:,}" for run in runs)]]
+    rows = [
+        ["checkpoint", *(run.path.name for run in runs)],
+        ["updates", *(f"{run.updates:,}" for run in runs)],
+    ]
     return [Table(["", *checkpoints], rows + different_settings([run.state for run in runs]))]
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
-    """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's order.
+    """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
+    order.
 
     An option that is in several sections of the configuration has its value of the first.
     """
@@ -92,7 +102,8 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
-    """The options of fairseq-train that differ between checkpoints, in fairseq's order, each with values or None."""
+    """The options of fairseq-train that differ between checkpoints, in fairseq's order, each with
+    values or None."""
     settings = [settings_of(state) for state in states]
     names = dict.fromkeys(name for of_state in settings for name in of_state)
     rows = [[name, *(of_state.get(name) for of_state in settings)] for name in names]
@@ -100,26 +111,37 @@ def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | N
 
 
 def models_of_runs(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """By the title of a model and the seed, the name of a run: runs that differ by the seed alone are one model."""
+    """By the title of a model and the seed, the name of a run: runs that differ by the seed alone
+    are one model."""
     alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
     for name, state in states.items():
         settings = settings_of(state)
         seed = settings.pop("--seed", "")
-        if seed in alike.get(frozenset(settings.items()), {}):  # trained twice with the same seed: another model
+        # trained twice with the same seed: another model
+        if seed in alike.get(frozenset(settings.items()), {}):
             settings["run"] = name
         alike.setdefault(frozenset(settings.items()), {})[seed] = name
     names = [(next(iter(of_seed.values())), of_seed) for of_seed in alike.values()]
-    return {f"{first} ({len(of_seed)} seeds)" if len(of_seed) > 1 else first: of_seed for first, of_seed in names}
+    return {
+        f"{first} ({len(of_seed)} seeds)" if len(of_seed) > 1 else first: of_seed
+        for first, of_seed in names
+    }
 
 
 def compared(result: Result, models: Models, baseline: str) -> list[Block]:
-    """A table with a row per column of the result, and a column per model and per other row, such as the human texts.
+    """A table with a row per column of the result, and a column per model and per other row, such
+    as the human texts.
 
     `baseline` is the title of the model that the others are compared with.
     """
-    models = {model: {seed: run for seed, run in runs.items() if run in result.rows} for model, runs in models.items()}
+    models = {
+        model: {seed: run for seed, run in runs.items() if run in result.rows}
+        for model, runs in models.items()
+    }
     models = {model: runs for model, runs in models.items() if runs}
-    others = [row for row in result.rows if not any(row in runs.values() for runs in models.values())]
+    others = [
+        row for row in result.rows if not any(row in runs.values() for runs in models.values())
+    ]
     rows: list[list[Any]] = []
     for (metric, key), title in column_titles(result.columns).items():
         values = {
@@ -127,14 +149,23 @@ def compared(result: Result, models: Models, baseline: str) -> list[Block]:
             for model, runs in models.items()
         }
         human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
-        cells = [SeedValues({"": result.shown(row, metric, key)}).format(METRICS[metric].digits) for row in others]
+        cells = [
+            SeedValues({"": result.shown(row, metric, key)}).format(METRICS[metric].digits)
+            for row in others
+        ]
         of_models = [
-            compare(METRICS[metric], value, None if model == baseline else values.get(baseline), human)
+            compare(
+                METRICS[metric], value, None if model == baseline else values.get(baseline), human
+            )
             for model, value in values.items()
         ]
         rows.append([(title, metric), *of_models, *cells])
-    groups = [name for name, setting in GROUPINGS.items() if result.settings.get("groups") == setting]
-    meanings = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in groups]
+    groups = [
+        name for name, setting in GROUPINGS.items() if result.settings.get("groups") == setting
+    ]
+    meanings = [
+        f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}." for name in groups
+    ]
     return [*meanings, Table(["", *models, *map(str, others)], rows, result.signature)]
 
 
@@ -157,7 +188,8 @@ def picture(figure: plots.style.Figure, caption: str) -> Picture:
 
 
 def texts_of(checkpoints: Checkpoints, data: str | Path, **options: Any) -> tuple[Result, Table]:
-    """What the models write: measures of the texts, and samples side by side, evenly spread over the texts."""
+    """What the models write: measures of the texts, and samples side by side, evenly spread over
+    the texts."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder, f"{number}.jsonl") for number, name in enumerate(checkpoints)}
         for name, file in files.items():
@@ -165,15 +197,22 @@ def texts_of(checkpoints: Checkpoints, data: str | Path, **options: Any) -> tupl
         result = evaluation.text_metrics(files, data)
         texts = [read_texts(file) for file in files.values()]
     samples = []
-    for index in sorted({(2 * part + 1) * len(texts[0]) // (2 * MAX_SAMPLES) for part in range(MAX_SAMPLES)}):
+    for index in sorted(
+        {(2 * part + 1) * len(texts[0]) // (2 * MAX_SAMPLES) for part in range(MAX_SAMPLES)}
+    ):
         first, *others = [of_run[index] for of_run in texts]
-        cells = [first["prefix"], *(text["continuation"] for text in (first, *others)), first["reference"]]
+        cells = [
+            first["prefix"],
+            *(text["continuation"] for text in (first, *others)),
+            first["reference"],
+        ]
         samples.append(list(map(running_text, cells)))
     return result, Table(["prefix", *checkpoints, HUMAN], samples)
 
 
 def running_text(text: str) -> str:
-    """Tokens as a text: sub-words of sentencepiece, of GPT-2's vocabulary and of subword-nmt are put together."""
+    """Tokens as a text: sub-words of sentencepiece, of GPT-2's vocabulary and of subword-nmt are
+    put together."""
     for space in ("▁", "Ġ"):
         if space in text:
             return text.replace(" ", "").replace(space, " ").strip()
@@ -200,7 +239,8 @@ def write_report(
         split: to evaluate and to continue.
         baseline: name of the run that the others are compared with; None: the first.
         max_texts: number of texts that each language model continues; None: all.
-        results: what other commands wrote to --json, such as `bleu` or `word-similarity`; rows have names of runs.
+        results: what other commands wrote to --json, such as `bleu` or `word-similarity`; rows have
+            names of runs.
 
     Returns:
         The errors that kept sections from being shown; the page has them in their place.
@@ -210,15 +250,23 @@ def write_report(
     check_row_names(runs, HUMAN, UNIGRAM)
     baseline = baseline or next(iter(runs))
     if baseline not in runs:
-        raise UserError(f"--baseline: found {baseline!r}; expected the name of a run: {', '.join(runs)}")
+        raise UserError(
+            f"--baseline: found {baseline!r}; expected the name of a run: {', '.join(runs)}"
+        )
     checkpoints = {name: Checkpoint(folder, training_state=False) for name, folder in runs.items()}
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
     models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})
     base = next(title for title, of_seed in models.items() if baseline in of_seed.values())
 
     def predictions() -> list[Block]:
-        result = evaluation.perplexity(checkpoints, evaluation.BinarizedText(data, split), device=device)
-        columns = {metric: keys for metric, keys in result.columns.items() if metric not in metrics.Geometry._fields}
+        result = evaluation.perplexity(
+            checkpoints, evaluation.BinarizedText(data, split), device=device
+        )
+        columns = {
+            metric: keys
+            for metric, keys in result.columns.items()
+            if metric not in metrics.Geometry._fields
+        }
         return compared(replace(result, columns=columns), models, base)
 
     def embeddings() -> list[Block]:
@@ -231,7 +279,9 @@ def write_report(
         ]
 
     def generated_texts() -> list[Block]:
-        result, samples = texts_of(checkpoints, data, split=split, max_texts=max_texts, device=device)
+        result, samples = texts_of(
+            checkpoints, data, split=split, max_texts=max_texts, device=device
+        )
         caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
         return [
             *compared(result, models, base),
@@ -247,9 +297,13 @@ def write_report(
         makers |= {"Perplexity and predictions": predictions, "Generated texts": generated_texts}
     makers["Embeddings"] = embeddings
     if results:
-        makers["Other results"] = lambda: [block for result in results for block in compared(result, models, base)]
+        makers["Other results"] = lambda: [
+            block for result in results for block in compared(result, models, base)
+        ]
     sections, errors = {}, []
-    for title, make in tqdm(makers.items(), desc="report", unit="section", disable=None, leave=False):
+    for title, make in tqdm(
+        makers.items(), desc="report", unit="section", disable=None, leave=False
+    ):
         try:
             sections[title] = make()
         except UserError as error:  # the other sections are worth having
@@ -267,7 +321,8 @@ def write_report(
         sections=sections,
         glossary={name: METRICS[name] for name in terms},
         undefined=UNDEFINED,
-        footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: {data}; split: {split}",
+        footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: "
+        f"{data}; split: {split}",
     )
     atomic_write(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
     return errors

@@ -1,4 +1,5 @@
-"""The continuous cache: words that followed similar features earlier in the text become more probable."""
+"""The continuous cache: words that followed similar features earlier in the text become more
+probable."""
 
 import math
 from typing import NamedTuple
@@ -8,25 +9,28 @@ from torch import Tensor
 
 
 class CacheOptions(NamedTuple):
-    """Options of `ContinuousCache`; the defaults are those of the authors of AWD-LSTM for WikiText-2, of size 3,785."""
+    """Options of `ContinuousCache`; the defaults are those of the authors of AWD-LSTM for
+    WikiText-2, of size 3,785."""
 
     size: int  # number of positions that are remembered; at least 1
-    theta: float = 0.662  # flatness of the distribution over them; at least 0, where 0 weighs all equally
+    # flatness of the distribution over them; at least 0, where 0 weighs all equally
+    theta: float = 0.662
     weight: float = 0.1279  # λ, the share of the cache in the mixture, in [0, 1]
 
 
 class ContinuousCache:
     r"""Mixes the probabilities of a language model with those of the last positions of the text.
 
-    With features h_t, from which the model predicts the target y_t, and M_t the last `size` positions before t
-    (Grave, Joulin & Usunier, ICLR 2017, Eq. 2 and the linear interpolation of Sec. 3):
+    With features h_t, from which the model predicts the target y_t, and M_t the last `size`
+    positions before t (Grave, Joulin & Usunier, ICLR 2017, Eq. 2 and the linear interpolation of
+    Sec. 3):
 
-    .. math::
-        p_\text{cache}(w \mid t) \propto \sum_{i \in M_t} 1\{w = y_i\} \exp(\theta\, h_t \cdot h_i), \qquad
-        p(w \mid t) = (1 - \lambda)\, p_\text{model}(w \mid t) + \lambda\, p_\text{cache}(w \mid t)
+    .. math:: p_\text{cache}(w \mid t) \propto \sum_{i \in M_t} 1\{w = y_i\} \exp(\theta\, h_t \cdot
+        h_i), \qquad p(w \mid t) = (1 - \lambda)\, p_\text{model}(w \mid t) + \lambda\,
+        p_\text{cache}(w \mid t)
 
-    At the first position of a text, M_t is empty, and p is that of the model. The cost per position is that of `size`
-    inner products.
+    At the first position of a text, M_t is empty, and p is that of the model. The cost per position
+    is that of `size` inner products.
 
     Examples:
         >>> cache = ContinuousCache(CacheOptions(size=100, theta=1.0, weight=0.5))
@@ -48,7 +52,8 @@ class ContinuousCache:
         self._targets: Tensor | None = None  # M
 
     def add(self, features: Tensor, targets: Tensor, log_probs: Tensor) -> Tensor:
-        """Log-probabilities (N, V) of the mixture at the next positions of the text, which are then remembered.
+        """Log-probabilities (N, V) of the mixture at the next positions of the text, which are then
+        remembered.
 
         Args:
             features: (N, D) h, what the output layer multiplies, in the order of the text.
@@ -66,7 +71,8 @@ class ContinuousCache:
         here = known + torch.arange(len(features), device=features.device)[:, None]
         entries = torch.arange(len(all_targets), device=features.device)
         remembered = (entries < here) & (entries >= here - size)
-        attention = scores.masked_fill(~remembered, -math.inf).softmax(1).nan_to_num(0)  # a row of −∞: nothing yet
+        # a row of −∞: nothing yet
+        attention = scores.masked_fill(~remembered, -math.inf).softmax(1).nan_to_num(0)
         cached = torch.zeros_like(log_probs, dtype=torch.float32)
         cached.index_add_(1, all_targets, attention)
         log_model, log_cache = torch.tensor([1 - weight, weight]).log().tolist()  # one may be −∞

@@ -1,4 +1,5 @@
-"""`--arch awd_lstm_lm`: the AWD-LSTM of Merity, Keskar & Socher (ICLR 2018) as a language model of fairseq."""
+"""`--arch awd_lstm_lm`: the AWD-LSTM of Merity, Keskar & Socher (ICLR 2018) as a language model of
+fairseq."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,21 +27,27 @@ class AwdLSTMLanguageModelConfig(FairseqDataclass):
     dropout_hidden: float = option(0.2, "locked dropout of the outputs of the other layers")
     dropout_output: float = option(0.4, "locked dropout of the output of the last layer")
     dropout_weight: float = option(0.5, "dropout of entries of the recurrent matrices")
-    activation_penalty: float = option(2.0, "weight of the mean square of the activations of the last layer (AR)")
-    temporal_penalty: float = option(1.0, "weight of the mean square of differences of adjacent activations (TAR)")
+    activation_penalty: float = option(
+        2.0, "weight of the mean square of the activations of the last layer (AR)"
+    )
+    temporal_penalty: float = option(
+        1.0, "weight of the mean square of differences of adjacent activations (TAR)"
+    )
 
 
 class AwdLSTMDecoder(FairseqIncrementalDecoder):
     """The layers between tied embeddings; the output layer has a bias.
 
     Attributes:
-        carried: the state at the end of the last batch, by `training`, so that validation leaves the one of training
-            alone. A batch begins with it if it is told so, and else with zeros.
-        penalty: activation regularization of the last training batch, a scalar in nats per token, which the task adds
-            to the loss of any criterion.
+        carried: the state at the end of the last batch, by `training`, so that validation leaves
+            the one of training alone. A batch begins with it if it is told so, and else with zeros.
+        penalty: activation regularization of the last training batch, a scalar in nats per token,
+            which the task adds to the loss of any criterion.
     """
 
-    def __init__(self, dictionary: Any, options: AwdLSTMLanguageModelConfig, dropout: LSTMDropout) -> None:
+    def __init__(
+        self, dictionary: Any, options: AwdLSTMLanguageModelConfig, dropout: LSTMDropout
+    ) -> None:
         super().__init__(dictionary)
         size = options.decoder_embed_dim
         self.embed_tokens = nn.Embedding(len(dictionary), size)
@@ -62,10 +69,12 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
         continues: bool | None = None,
         src_lengths: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Logits (B, T, V), or with `features_only` features (B, T, D), of tokens (B, T), padded on the right.
+        """Logits (B, T, V), or with `features_only` features (B, T, D), of tokens (B, T), padded on
+        the right.
 
-        With the `incremental_state` of a generation, which passes all tokens so far, only the last one is read.
-        `continues`: does each row go on from the same row of the batch before? If there was none, it begins with zeros.
+        With the `incremental_state` of a generation, which passes all tokens so far, only the last
+        one is read. `continues`: does each row go on from the same row of the batch before? If
+        there was none, it begins with zeros.
         None: a text by itself, whose state is not kept; in training, the kept one is dropped, too.
         """
         tokens, state = prev_output_tokens, self.carried.get(self.training) if continues else None
@@ -78,22 +87,32 @@ class AwdLSTMDecoder(FairseqIncrementalDecoder):
             h, c = zip(*after, strict=True)
             self.set_incremental_state(incremental_state, STATE, {"h": list(h), "c": list(c)})
         elif continues is not None:
-            self.carried = {**self.carried, self.training: tuple((h.detach(), c.detach()) for h, c in after)}
+            self.carried = {
+                **self.carried,
+                self.training: tuple((h.detach(), c.detach()) for h, c in after),
+            }
         elif self.training:
             self.carried.pop(True, None)
         self.penalty = None
         if self.training and (self.alpha or self.beta):
             is_token = tokens != self.dictionary.pad()
-            self.penalty = activation_penalty(features, raw, is_token, alpha=self.alpha, beta=self.beta)
+            self.penalty = activation_penalty(
+                features, raw, is_token, alpha=self.alpha, beta=self.beta
+            )
         return (features if features_only else self.output_layer(features)), {}
 
     def output_layer(self, features: Tensor) -> Tensor:
         return self.output_projection(features)
 
-    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+    def reorder_incremental_state(
+        self, incremental_state: dict[str, Any], new_order: Tensor
+    ) -> None:
         saved = self.get_incremental_state(incremental_state, STATE)
         if saved is not None:
-            order = {name: [part.index_select(0, new_order) for part in parts] for name, parts in saved.items()}
+            order = {
+                name: [part.index_select(0, new_order) for part in parts]
+                for name, parts in saved.items()
+            }
             self.set_incremental_state(incremental_state, STATE, order)
 
     def max_positions(self) -> int:

@@ -1,9 +1,10 @@
-"""Cuts the lines of files into tokens, with spaces between: the files NAME of a folder into those of another.
+"""Cuts the lines of files into tokens, with spaces between: the files NAME of a folder into those
+of another.
 
     python -m scripts.data.encode WORKERS KIND TOKENIZER FROM TO NAME…
 
-TOKENIZER is the folder of the tokenizer's files. For the two kinds of moses, it does not matter, and each NAME ends in
-its language, .en or .de.
+TOKENIZER is the folder of the tokenizer's files. For the two kinds of moses, it does not matter,
+and each NAME ends in its language, .en or .de.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Cut = Callable[[str], str]  # of a line into its tokens, with spaces between
 
 
 def words(_: str) -> Cut:
-    """The words of a line, with plain spaces between: fairseq would begin a new line at a carriage return."""
+    """The words of a line, with plain spaces between: fairseq would begin a new line at a carriage
+    return."""
     return lambda line: " ".join(line.split())
 
 
@@ -33,11 +35,13 @@ def sentencepiece(folder: str) -> Cut:
 
 
 def gpt2(folder: str) -> Cut:
-    """GPT-2's byte-level sub-words by their numbers (15496), each line on its own and without the spaces around it.
+    """GPT-2's byte-level sub-words by their numbers (15496), each line on its own and without the
+    spaces around it.
 
-    So does fairseq's examples/roberta/multiprocessing_bpe_encoder.py, and so did Yu et al. (2022), whose
-    gpt2_tokenize.py strips each line within pytorch_transformers and keeps the empty ones. It writes sub-words as
-    strings (`Ġgame`), which makes no difference to a dictionary but their names.
+    So does fairseq's examples/roberta/multiprocessing_bpe_encoder.py, and so did Yu et al. (2022),
+    whose gpt2_tokenize.py strips each line within pytorch_transformers and keeps the empty ones. It
+    writes sub-words as strings (`Ġgame`), which makes no difference to a dictionary but their
+    names.
     """
     from tokenizers import ByteLevelBPETokenizer
 
@@ -48,7 +52,8 @@ def gpt2(folder: str) -> Cut:
 def bpe(folder: str) -> Cut:
     """Cuts the words of a line of tokens into pieces, `@@` after each that does not end a word.
 
-    They are cut by fastBPE, or by subword-nmt where fastBPE is not installed; both give the same pieces.
+    They are cut by fastBPE, or by subword-nmt where fastBPE is not installed; both give the same
+    pieces.
     """
     try:
         import fastBPE
@@ -63,12 +68,14 @@ def bpe(folder: str) -> Cut:
 
 
 def moses(language: str, *, normalize: bool = True) -> Cut:
-    """Normalizes punctuation and tokenizes as Moses' Perl scripts do for a language, `en` or `de`, by sacremoses.
+    """Normalizes punctuation and tokenizes as Moses' Perl scripts do for a language, `en` or `de`,
+    by sacremoses.
 
-    As fairseq's script for WMT calls them: control and format characters become spaces, hyphens between letters or
-    digits become tokens (`@-@`), and characters with a meaning to Moses are escaped (`&quot;`). `agg-fairseq bleu
-    --moses de` undoes the last two. Without `normalize`, punctuation stays as it is, except that ’ becomes ': the test
-    split in that script and in that of Yu et al. (2022). A normalized reference would be easier to match.
+    As fairseq's script for WMT calls them: control and format characters become spaces, hyphens
+    between letters or digits become tokens (`@-@`), and characters with a meaning to Moses are
+    escaped (`&quot;`). `agg-fairseq bleu --moses de` undoes the last two. Without `normalize`,
+    punctuation stays as it is, except that ’ becomes ': the test split in that script and in that
+    of Yu et al. (2022). A normalized reference would be easier to match.
     """
     import regex
     import sacremoses
@@ -76,11 +83,13 @@ def moses(language: str, *, normalize: bool = True) -> Cut:
     normalizer = sacremoses.MosesPunctNormalizer(language, perl_parity=True)
     tokenizer = sacremoses.MosesTokenizer(language)
     control = regex.compile(r"\p{C}")  # what remove-non-printing-char.perl removes
-    # A full stop at the end is a token of its own, also after what may be an abbreviation: sacremoses lacks that rule.
+    # A full stop at the end is a token of its own, also after what may be an abbreviation:
+    # sacremoses lacks that rule.
     final_stop = re.compile(r"(?<=[^\s.])\.\s*$")
 
     def cut(line: str) -> str:
-        # Perl's lines have their line feeds, which one of its rules needs (`gut.“` at the end becomes `gut".`).
+        # Perl's lines have their line feeds, which one of its rules needs (`gut.“` at the end
+        # becomes `gut".`).
         text = normalizer.normalize(f"{line}\n") if normalize else line.replace("’", "'")
         text = final_stop.sub(" .", control.sub(" ", text))
         return tokenizer.tokenize(text, aggressive_dash_splits=True, escape=True, return_str=True)
@@ -88,7 +97,8 @@ def moses(language: str, *, normalize: bool = True) -> Cut:
     return cut
 
 
-KINDS = {load.__name__: cache(load) for load in (words, sentencepiece, gpt2, bpe, moses)}  # once in each process
+# once in each process
+KINDS = {load.__name__: cache(load) for load in (words, sentencepiece, gpt2, bpe, moses)}
 KINDS["moses-as-it-is"] = cache(partial(moses, normalize=False))
 
 
@@ -119,6 +129,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from scripts.data import encode as module  # whose functions other processes can import, unlike those of __main__
+    from scripts.data import (
+        encode as module,  # whose functions other processes can import, unlike those of __main__
+    )
 
     sys.exit(run("encode", module.main))

@@ -2,8 +2,8 @@
 
     python -m scripts.data.plain_text text|sgm|parquet [FILE…]
 
-Without a FILE, it reads standard input. `sgm` is the SGML of the WMT shared tasks; `parquet` are the files of
-Salesforce/wikitext on the Hugging Face hub.
+Without a FILE, it reads standard input. `sgm` is the SGML of the WMT shared tasks; `parquet` are
+the files of Salesforce/wikitext on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from agg_fairseq.errors import UserError, first_line
 from ..command import run
 
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
-ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")  # those of WMT's SGML; any other, and a bare &, is left as it is
+# those of WMT's SGML; any other, and a bare &, is left as it is
+ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")
 
 
 def plain_lines(file: IO[bytes]) -> Iterator[str]:
-    """The sentences, one per line feed, without line ends; other line breaks within a sentence become spaces."""
+    """The sentences, one per line feed, without line ends; other line breaks within a sentence
+    become spaces."""
     for number, line in enumerate(file):
         yield " ".join(line.decode("utf-8-sig" if number == 0 else "utf-8").splitlines()).strip()
 
@@ -35,7 +37,8 @@ def sgm_segments(file: IO[bytes]) -> Iterator[str]:
 
 
 def parquet_rows(file: Any) -> Iterator[str]:
-    """The lines as they are in WikiText's zip, where an empty row was a space before the hub's script emptied it."""
+    """The lines as they are in WikiText's zip, where an empty row was a space before the hub's
+    script emptied it."""
     from pyarrow import parquet
 
     for batch in parquet.ParquetFile(file).iter_batches(columns=["text"]):
@@ -56,7 +59,9 @@ def main() -> None:
                 for line in READERS[kind](file):
                     print(line)
         except (UnicodeDecodeError, ValueError, AttributeError, KeyError) as error:
-            raise UserError(f"{path}: unreadable ({first_line(error)}); expected {kind} in UTF-8") from error
+            raise UserError(
+                f"{path}: unreadable ({first_line(error)}); expected {kind} in UTF-8"
+            ) from error
 
 
 if __name__ == "__main__":

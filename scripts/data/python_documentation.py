@@ -1,7 +1,8 @@
 """Writes the demo's text: the documentation that is bundled with every Python.
 
-These are the language reference in `pydoc_data.topics` and the docstrings of the standard library, which are read from
-the source without importing it. They are cleaned and split by document into train, valid and test.
+These are the language reference in `pydoc_data.topics` and the docstrings of the standard library,
+which are read from the source without importing it. They are cleaned and split by document into
+train, valid and test.
 
     python -m scripts.data.python_documentation FOLDER
 """
@@ -19,13 +20,22 @@ from pathlib import Path
 
 from ..command import run
 
-SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
+SKIPPED_FOLDERS = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idle_test",
+    "lib2to3",
+    "__pycache__",
+}
 HELD_OUT = {0: "valid", 1: "test"}  # of every 20 documents
 MIN_WORDS = 4
 
 
 def documents() -> Iterator[list[str]]:
-    """Paragraphs of each document: a topic of the language reference, or the docstrings of a module."""
+    """Paragraphs of each document: a topic of the language reference, or the docstrings of a
+    module."""
     for _, text in sorted(pydoc_data.topics.topics.items()):
         yield paragraphs(text)
     root = Path(sysconfig.get_paths()["stdlib"])
@@ -35,7 +45,8 @@ def documents() -> Iterator[list[str]]:
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    """All docstrings of a source file; none if it is not Python of this version, such as a template."""
+    """All docstrings of a source file; none if it is not Python of this version, such as a
+    template."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -50,20 +61,34 @@ def docstrings(path: Path) -> Iterator[str]:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are not code, each on one line and without mark-up."""
-    prose = (re.sub(r"\s+", " ", block).strip() for block in re.split(r"\n\s*\n", text) if not _looks_like_code(block))
-    cleaned = (re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip() for paragraph in prose)
-    return [paragraph for paragraph in cleaned if len(re.findall(r"[A-Za-z]{2,}", paragraph)) >= MIN_WORDS]
+    prose = (
+        re.sub(r"\s+", " ", block).strip()
+        for block in re.split(r"\n\s*\n", text)
+        if not _looks_like_code(block)
+    )
+    cleaned = (
+        re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip()
+        for paragraph in prose
+    )
+    return [
+        paragraph
+        for paragraph in cleaned
+        if len(re.findall(r"[A-Za-z]{2,}", paragraph)) >= MIN_WORDS
+    ]
 
 
 def _looks_like_code(block: str) -> bool:
     """Whether a block is a doctest, a grammar rule, an indented statement, or mostly symbols."""
     letters = sum(character.isalpha() or character.isspace() for character in block)
-    statement = re.match(r"\s{3,}(if|for|while|def|class|with|try|import|from|return|raise)\b.*[:)]\s*$", block, re.M)
+    statement = re.match(
+        r"\s{3,}(if|for|while|def|class|with|try|import|from|return|raise)\b.*[:)]\s*$", block, re.M
+    )
     return ">>>" in block or "::=" in block or statement is not None or letters < 0.75 * len(block)
 
 
 def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
-    """Paragraphs by split. Each document is in one split as a whole; a paragraph that was seen before is dropped."""
+    """Paragraphs by split. Each document is in one split as a whole; a paragraph that was seen
+    before is dropped."""
     splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     seen: set[str] = set()
     for number, document in enumerate(document for document in everything if document):

@@ -1,10 +1,12 @@
-"""What fine-tuning makes of the old text and of the new one, with shares of the constants that fit the old text.
+"""What fine-tuning makes of the old text and of the new one, with shares of the constants that fit
+the old text.
 
     python scripts/ours/fine_tuning.py measure RUN --before RUN --old DATA --new DATA --text old|new --json FILE
     python scripts/ours/fine_tuning.py table RUNS ROW …
 
-The constants, one per group (100 occurrences or more in the new text, 1 to 99, none), are fitted on the validation
-split of the old text. `table` prints the rows from ROW/old.json and ROW/new.json, and draws RUNS/trade-off.png.
+The constants, one per group (100 occurrences or more in the new text, 1 to 99, none), are fitted on
+the validation split of the old text. `table` prints the rows from ROW/old.json and ROW/new.json,
+and draws RUNS/trade-off.png.
 """
 
 import argparse
@@ -41,7 +43,9 @@ def measure(options: argparse.Namespace) -> None:
 
 def table(options: argparse.Namespace) -> None:
     """Prints the table, and draws the picture of one total perplexity against the other."""
-    curves = {row: [totals(options.runs / row, text) for text in ("new", "old")] for row in options.rows}
+    curves = {
+        row: [totals(options.runs / row, text) for text in ("new", "old")] for row in options.rows
+    }
     lines = []
     for row, (new, old) in curves.items():
         result = Result.read(options.runs / row / "old.json")
@@ -49,16 +53,40 @@ def table(options: argparse.Namespace) -> None:
         lowest = None if plain is None else lowest_on_old(new, old, plain[0][0])
         metrics = ("perplexity", "within_perplexity", "expected_over_observed", "moved")
         absent = [result.value(row, metric, "absent") for metric in metrics]
-        values = zip((new[0], old[0], *absent, new[4], old[4], lowest), (2, 2, 2, 2, 2, 3, 2, 2, 2), strict=True)
-        lines.append([row, *(None if value is None else f"{value:,.{digits}f}" for value, digits in values)])
-    header = ["", "new text", "old text", "absent", "within absent", "E/O absent", "moved", "new text, 40%"]
+        values = zip(
+            (new[0], old[0], *absent, new[4], old[4], lowest),
+            (2, 2, 2, 2, 2, 3, 2, 2, 2),
+            strict=True,
+        )
+        lines.append(
+            [row, *(None if value is None else f"{value:,.{digits}f}" for value, digits in values)]
+        )
+    header = [
+        "",
+        "new text",
+        "old text",
+        "absent",
+        "within absent",
+        "E/O absent",
+        "moved",
+        "new text, 40%",
+    ]
     print(format_table([*header, "old text, 40%", "old text at new + 1%"], lines))
     figure, (axis,) = style.new_panels(width=7.0, height=4.5)
     for index, name in enumerate(CURVES):
         pieces = [curves[name + rate] for rate in RATES if name + rate in curves]
-        new, old = ([value for piece in pieces for value in (*piece[text], math.nan)] for text in (0, 1))  # with gaps
+        # with gaps
+        new, old = (
+            [value for piece in pieces for value in (*piece[text], math.nan)] for text in (0, 1)
+        )
         style.line(axis, index, new, old, name)
-    style.finish(axis, xscale="log", yscale="log", xlabel="perplexity, new text", ylabel="perplexity, old text")
+    style.finish(
+        axis,
+        xscale="log",
+        yscale="log",
+        xlabel="perplexity, new text",
+        ylabel="perplexity, old text",
+    )
     plots.save(style.finish_figure(figure), options.runs / "trade-off.png", "png")
 
 
@@ -70,17 +98,22 @@ def totals(run: Path, text: str) -> list[float]:
 
 
 def lowest_on_old(new: list[float], old: list[float], plain: float) -> float | None:
-    """The lowest perplexity of the old text where that of the new one is at most 1% above that of `adam`, if it is.
+    """The lowest perplexity of the old text where that of the new one is at most 1% above that of
+    `adam`, if it is.
 
     Perplexities of shares between those measured are interpolated, in logarithms.
     """
     shares = np.linspace(0, 1, 1001)
     allowed = np.interp(shares, SHARES, np.log(new)) <= math.log(1.01 * plain)
-    return math.exp(np.interp(shares[allowed], SHARES, np.log(old)).min()) if allowed.any() else None
+    return (
+        math.exp(np.interp(shares[allowed], SHARES, np.log(old)).min()) if allowed.any() else None
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("measure")
     command.add_argument("run", type=Path)

@@ -1,4 +1,5 @@
-"""Everything through the real command lines: train, resume, evaluate with the stock tools, generate."""
+"""Everything through the real command lines: train, resume, evaluate with the stock tools,
+generate."""
 
 import json
 import os
@@ -17,30 +18,53 @@ BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 
 def train(data, save, updates, *options, base=SMALL_LM):
     """The checkpoint of a training in this process, begun or resumed in the folder."""
-    arguments = (*base, *COMMON, "--save-dir", save, "--max-update", updates, "--disable-validation", *options)
+    arguments = (
+        *base,
+        *COMMON,
+        "--save-dir",
+        save,
+        "--max-update",
+        updates,
+        "--disable-validation",
+        *options,
+    )
     called("train", data, *arguments)
     return save / "checkpoint_last.pt"
 
 
 def perplexities(result):
-    return [float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)]
+    return [
+        float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)
+    ]
 
 
 @pytest.mark.slow
 def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp_path):
-    """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm prints."""
+    """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm
+    prints."""
     checkpoint, output = lm_runs / "agg" / "checkpoint_best.pt", tmp_path / "eval.json"
     for options in ((), ("--context-window", "8")):
         arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
         (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
-        run_command("agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1], "--json", output)
+        run_command(
+            "agg-fairseq",
+            "eval-lm",
+            checkpoint,
+            "--data",
+            lm_data,
+            *options,
+            *BLOCKS[:-1],
+            "--json",
+            output,
+        )
         found = read_result(output)["agg"]["perplexity"]["total"]
         assert found == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.slow
 def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
-    """In a process that has not trained; also of an architecture with sizes, and with W as old versions name it."""
+    """In a process that has not trained; also of an architecture with sizes, and with W as old
+    versions name it."""
 
     def as_of_old(state):
         state["model"]["decoder.embed_out"] = state["model"].pop("decoder.output_projection.weight")
@@ -59,14 +83,17 @@ def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
 
 @pytest.mark.slow
 def test_checkpoints_of_other_objectives_in_stock_eval_lm(lm_data, tmp_path):
-    """Without --user-dir; with it the options that fairseq saves as a namespace, which torch >= 2.6 would not open."""
+    """Without --user-dir; with it the options that fairseq saves as a namespace, which torch >= 2.6
+    would not open."""
     for name, base, options, more in (
         ("face", SMALL_LM, EVERY_CRITERION["face"], ()),
         ("unlikelihood_sequence", SMALL_LM, EVERY_CRITERION["unlikelihood_sequence"], ()),
         ("lstm", FAMILIES["lstm_lm, tied"], ("--criterion", "cosreg"), ("--user-dir", USER_DIR)),
     ):
         path = train(lm_data, tmp_path / name, 4, *options, base=base)
-        printed = run_command("fairseq-eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS, *more)
+        printed = run_command(
+            "fairseq-eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS, *more
+        )
         assert perplexities(printed)[0] < 80
 
 
@@ -86,7 +113,9 @@ lr_scheduler: {{_name: fixed}}
 optimization: {{max_update: 2, lr: [0.01]}}
 checkpoint: {{save_dir: {save}}}
 """)
-    run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mt", cwd=tmp_path)
+    run_command(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mt", cwd=tmp_path
+    )
     printed = run_command(
         "fairseq-generate", mt_data, "--path", save / "checkpoint_best.pt", "--gen-subset", "test", "--beam", "2",
         "--cpu", "--max-tokens", "64",
@@ -96,16 +125,22 @@ checkpoint: {{save_dir: {save}}}
 
 @pytest.mark.slow
 def test_user_dir_in_every_form(lm_data, tmp_path):
-    """From another folder than the checkout; a link has another name than the package. A bad option is one line."""
+    """From another folder than the checkout; a link has another name than the package. A bad option
+    is one line."""
     link = tmp_path / "plugin"
     link.symlink_to(USER_DIR)
-    relative, installed = os.path.relpath(USER_DIR, tmp_path), run_command("agg-fairseq", "user-dir").stdout
+    relative, installed = (
+        os.path.relpath(USER_DIR, tmp_path),
+        run_command("agg-fairseq", "user-dir").stdout,
+    )
     options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
     for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
         run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)
     options = ("--user-dir", link, *options, "--agg-alpha", "2")
     result = run_command("fairseq-train", lm_data, *options, cwd=tmp_path, check=False)
-    assert result.returncode == 2 and "drop one" in result.stderr and "Traceback" not in result.stderr
+    assert (
+        result.returncode == 2 and "drop one" in result.stderr and "Traceback" not in result.stderr
+    )
 
 
 def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
@@ -115,7 +150,8 @@ def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"')]
     inner = [line for line in lines if "update" in line]
     assert ["isotropy" in line and "mean_cosine" in line for line in inner] == [True, False, True]
-    assert [line["rare_tokens"] for line in inner if "rare_tokens" in line] == ["17", "17"]  # 30% of the words
+    # 30% of the words
+    assert [line["rare_tokens"] for line in inner if "rare_tokens" in line] == ["17", "17"]
     assert any("valid_isotropy" in line for line in lines)
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events*"))
     assert b"isotropy" in written and b"rare_tokens" in written and b"mean_cosine" in written
@@ -124,12 +160,15 @@ def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
 @pytest.mark.slow
 def test_example_runs_without_fairseq():
     program = (
-        "import runpy, sys; sys.modules['fairseq'] = None; sys.argv = ['training_loop.py', '--updates', '60']; "
+        "import runpy, sys; sys.modules['fairseq'] = None; sys.argv = ['training_loop.py', "
+        "'--updates', '60']; "
         "runpy.run_path('examples/training_loop.py')"
     )
     printed = run_command("python", "-c", program).stdout
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]
     assert len(losses) == 9 and all(losses[start + 2] < losses[start] for start in (0, 3, 6))
-    rows = [line.split("|")[2:8] for line in printed.splitlines() if line.startswith(("| MLE", "| AGG"))]
+    rows = [
+        line.split("|")[2:8] for line in printed.splitlines() if line.startswith(("| MLE", "| AGG"))
+    ]
     assert len(rows) == 3 and all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)
     assert rows[0] != rows[1] != rows[2]

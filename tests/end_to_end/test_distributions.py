@@ -11,7 +11,15 @@ from tests.conftest import ROOT, SMALL_LM, run_command
 
 BUILD = "from setuptools.build_meta import *; build_sdist('dist'); build_wheel('dist')"
 TOP_LEVEL = {
-    *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "MANIFEST.in", "Makefile"),
+    *(
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "README.md",
+        "MANIFEST.in",
+        "Makefile",
+    ),
     *("constraints.txt", "mkdocs.yml", "pyproject.toml", "setup.py"),
 }
 
@@ -25,7 +33,9 @@ def test_wheel_and_sdist(lm_data, tmp_path):
     """The wheel is installed into an empty folder, and trains from there."""
     source = tmp_path / "source"
     for folder in ("agg_fairseq", "benchmarks", "configs", "docs", "examples", "scripts", "tests"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for path in ROOT.iterdir():
         if path.name in TOP_LEVEL:
             shutil.copy(path, source)
@@ -35,12 +45,35 @@ def test_wheel_and_sdist(lm_data, tmp_path):
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
     assert {name for name in names if ".egg-info/" not in name} == expected
     [wheel] = (source / "dist").glob("*.whl")
-    run_command("pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", tmp_path / "installed", wheel)
+    run_command(
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        tmp_path / "installed",
+        wheel,
+    )
     assert files_of(tmp_path / "installed" / "agg_fairseq") == files_of(source / "agg_fairseq")
-    options = (*SMALL_LM, "--user-dir", tmp_path / "installed" / "agg_fairseq" / "user_dir" / "agg_plugin", "--no-save")
+    options = (
+        *SMALL_LM,
+        "--user-dir",
+        tmp_path / "installed" / "agg_fairseq" / "user_dir" / "agg_plugin",
+        "--no-save",
+    )
     program = "from fairseq_cli.train import cli_main; cli_main(); import agg_fairseq; print(agg_fairseq.__file__)"
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "PYTHONSAFEPATH": "1"}
-    arguments = (lm_data, *options, "--criterion", "agg", "--agg-rare-fraction", "0.3", "--agg-window", "2")
+    arguments = (
+        lm_data,
+        *options,
+        "--criterion",
+        "agg",
+        "--agg-rare-fraction",
+        "0.3",
+        "--agg-window",
+        "2",
+    )
     ran = run_command("python", "-c", program, *arguments, cwd=tmp_path, env=environment)
     assert "rare_share" in ran.stdout + ran.stderr and str(tmp_path / "installed") in ran.stdout
 

@@ -14,7 +14,8 @@ from tests.small_trainings import EVERY_CRITERION
 
 
 class ElementsTouched(TorchDispatchMode):
-    """Counts the elements that operations read and write; views cost nothing, and count all the same."""
+    """Counts the elements that operations read and write; views cost nothing, and count all the
+    same."""
 
     def __init__(self):
         super().__init__()
@@ -31,7 +32,11 @@ class ElementsTouched(TorchDispatchMode):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [(*EVERY_CRITERION["agg"], "--agg-window", 15), EVERY_CRITERION["face"], EVERY_CRITERION["agps"]],
+    [
+        (*EVERY_CRITERION["agg"], "--agg-window", 15),
+        EVERY_CRITERION["face"],
+        EVERY_CRITERION["agps"],
+    ],
     ids=lambda one: one[1],
 )
 def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
@@ -43,7 +48,10 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
         if trainer.get_num_updates() in marks:
             gc.collect()
             tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
-            living[trainer.get_num_updates()] = (len(tensors), sum(one.untyped_storage().nbytes() for one in tensors))
+            living[trainer.get_num_updates()] = (
+                len(tensors),
+                sum(one.untyped_storage().nbytes() for one in tensors),
+            )
         return result
 
     monkeypatch.setattr(Trainer, "train_step", train_step)
@@ -57,12 +65,17 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
 
 
 def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
-    """For K = 5 and K = 50,000; the window holds eight bytes for each distinct token of an update."""
+    """For K = 5 and K = 50,000; the window holds eight bytes for each distinct token of an
+    update."""
     found = set()
     for window in (5, 50_000):
         counter = TokenCounter(100, window)
         drawn = torch.rand(window, 100).argsort(1)[:, :20].int().flatten()
-        full = {"sizes": torch.full((window,), 20), "tokens": drawn, "counts": torch.ones_like(drawn)}
+        full = {
+            "sizes": torch.full((window,), 20),
+            "tokens": drawn,
+            "counts": torch.ones_like(drawn),
+        }
         counter.set_extra_state(counter.get_extra_state() | full)
 
         for first in range(30):
@@ -73,6 +86,8 @@ def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
         assert counter.updates == window
     assert len(found) == 1, found
     stored = {
-        one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for slot in counter._slots for one in slot
+        one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
+        for slot in counter._slots
+        for one in slot
     }
     assert len(stored) == 2 * 50_000 and sum(stored.values()) == 50_000 * 20 * 8

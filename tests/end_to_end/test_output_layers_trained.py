@@ -1,4 +1,5 @@
-"""Models with another output layer through the command lines: train, evaluate, generate, fine-tune."""
+"""Models with another output layer through the command lines: train, evaluate, generate,
+fine-tune."""
 
 import json
 import math
@@ -16,16 +17,28 @@ from tests.small_trainings import F2_LM, F2_MT, LM
 pytestmark = pytest.mark.slow
 
 COMMON = (
-    "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format json "
+    "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format "
+    "json "
     "--log-interval 1 --required-batch-size-multiple 1"
 ).split()
-EVALUATION = ("--cpu", "--max-tokens", "64", "--num-workers", "0", "--required-batch-size-multiple", "1")
+EVALUATION = (
+    "--cpu",
+    "--max-tokens",
+    "64",
+    "--num-workers",
+    "0",
+    "--required-batch-size-multiple",
+    "1",
+)
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 UNIGRAM = ("--arch", "transformer_lm_unigram", "--share-decoder-input-output-embed")
 KINDS = {
     "f2": (F2_LM, ("--criterion", "f2_softmax")),
     "unigram": ([*LM, *UNIGRAM], AGG),
-    "f2 translation": ([*F2_MT, "--share-all-embeddings"], ("--criterion", "f2_softmax", "--label-smoothing", "0.1")),
+    "f2 translation": (
+        [*F2_MT, "--share-all-embeddings"],
+        ("--criterion", "f2_softmax", "--label-smoothing", "0.1"),
+    ),
 }
 LAYER = "decoder.output_projection"
 
@@ -43,14 +56,20 @@ def parameters(path):
 @pytest.fixture(scope="module")
 def lm_runs_of_kinds(lm_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm-kinds")
-    return {kind: train(lm_data, folder / kind, "--max-update", 30, kind=kind) for kind in ("f2", "unigram")}
+    return {
+        kind: train(lm_data, folder / kind, "--max-update", 30, kind=kind)
+        for kind in ("f2", "unigram")
+    }
 
 
 @pytest.fixture(scope="module")
 def mt_checkpoints(mt_data, tmp_path_factory):
     """Translation models of two seeds."""
     folder, options = tmp_path_factory.mktemp("mt"), ("--max-update", 20, "--disable-validation")
-    runs = [train(mt_data, folder / f"{n}", *options, "--seed", n, kind="f2 translation") for n in (1, 2)]
+    runs = [
+        train(mt_data, folder / f"{n}", *options, "--seed", n, kind="f2 translation")
+        for n in (1, 2)
+    ]
     return [checkpoint for checkpoint, _ in runs]
 
 
@@ -59,36 +78,72 @@ def bare(lm_data, mt_data, tmp_path_factory):
     """Copies of the data as someone has them who only evaluates."""
     folder = tmp_path_factory.mktemp("bare")
     ignored = shutil.ignore_patterns("train*")
-    return [shutil.copytree(data, folder / name, ignore=ignored) for name, data in (("lm", lm_data), ("mt", mt_data))]
+    return [
+        shutil.copytree(data, folder / name, ignore=ignored)
+        for name, data in (("lm", lm_data), ("mt", mt_data))
+    ]
 
 
 @pytest.mark.parametrize("kind", ["f2", "unigram"])
 def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     lm_runs_of_kinds, lm_data, bare, kind, tmp_path, capsys
 ):
-    """The perplexity of fairseq-eval-lm and of our eval-lm, which alone counts tokens; texts; the name of W."""
+    """The perplexity of fairseq-eval-lm and of our eval-lm, which alone counts tokens; texts; the
+    name of W."""
     checkpoint, log = lm_runs_of_kinds[kind]
     expected = pytest.approx(float(re.findall(r'"valid_ppl": "([\d.]+)"', log)[-1]), abs=0.011)
     blocks = ("--tokens-per-sample", 16)
     split = ("--path", checkpoint, "--gen-subset", "valid")
     printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected
-    options = ("--name", "model", "--data", lm_data, "--split", "valid", *blocks, "--json", tmp_path / "eval.json")
+    options = (
+        "--name",
+        "model",
+        "--data",
+        lm_data,
+        "--split",
+        "valid",
+        *blocks,
+        "--json",
+        tmp_path / "eval.json",
+    )
     run(capsys, "eval-lm", checkpoint, *options)
-    (row,) = [row for row in read_result(tmp_path / "eval.json").rows.values() if "perplexity" in row]
+    (row,) = [
+        row for row in read_result(tmp_path / "eval.json").rows.values() if "perplexity" in row
+    ]
     assert row["perplexity"]["total"] == expected
     name = f"{LAYER}.weight{'(tied)+log-unigram' if kind == 'unigram' else ''}|"
     assert name in run(capsys, "isotropy", checkpoint)
     output = tmp_path / "texts.jsonl"
-    texts = ("generate-lm", checkpoint, "--data", bare[0], "--output", output, "--prefix-length", 5, "--length", 9)
-    for more in [("--f2-decoding", one) for one in ("greedy-class", "sample-class")] if kind == "f2" else [()]:
+    texts = (
+        "generate-lm",
+        checkpoint,
+        "--data",
+        bare[0],
+        "--output",
+        output,
+        "--prefix-length",
+        5,
+        "--length",
+        9,
+    )
+    for more in (
+        [("--f2-decoding", one) for one in ("greedy-class", "sample-class")]
+        if kind == "f2"
+        else [()]
+    ):
         run(capsys, *texts, *more)
-        words = [json.loads(line)["continuation"].split(" ") for line in output.read_text().splitlines()]
-        assert len(words) > 5 and all(len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words)
+        words = [
+            json.loads(line)["continuation"].split(" ") for line in output.read_text().splitlines()
+        ]
+        assert len(words) > 5 and all(
+            len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words
+        )
 
 
 def translate(data, path, *arguments, program="generate"):
-    """The best hypotheses of the 12 test sentences, and their scores, by the number of the sentence."""
+    """The best hypotheses of the 12 test sentences, and their scores, by the number of the
+    sentence."""
     length = ("--max-len-a", 0, "--max-len-b", 8, "--beam", 3)
     printed = called(program, data, "--path", path, *EVALUATION, *length, *arguments)
     found = re.findall(r"^H-(\d+)\t(.*)\t(.*)$", printed, re.M)
@@ -100,9 +155,14 @@ def translate(data, path, *arguments, program="generate"):
 def test_generate_and_interactive_translate(bare, mt_data, mt_checkpoints):
     """Also an ensemble, which draws classes."""
     paths = mt_checkpoints
-    translate(bare[1], ":".join(map(str, paths)), "--model-overrides", {"f2_decoding": "sample-class"})
+    translate(
+        bare[1], ":".join(map(str, paths)), "--model-overrides", {"f2_decoding": "sample-class"}
+    )
     options = ("--source-lang", "en", "--target-lang", "de", "--input", mt_data.parent / "test.en")
-    assert translate(bare[1], paths[0], *options, program="interactive")[0] == translate(bare[1], paths[0])[0]
+    assert (
+        translate(bare[1], paths[0], *options, program="interactive")[0]
+        == translate(bare[1], paths[0])[0]
+    )
 
 
 def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_runs_of_kinds, lm_data, tmp_path):
@@ -114,5 +174,8 @@ def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_runs_of_kinds, lm_da
         tuned = parameters(train(lm_data, tmp_path / "tuned", *options)[0])
         assert torch.equal(tuned[f"{LAYER}.class_of_token"], start[f"{LAYER}.class_of_token"])
         assert not torch.equal(tuned[f"{LAYER}.class_weight"], start[f"{LAYER}.class_weight"])
-        distance, size = (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm(), start[f"{LAYER}.weight"].norm()
+        distance, size = (
+            (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm(),
+            start[f"{LAYER}.weight"].norm(),
+        )
         assert 0 < distance < 0.5 * size

@@ -1,4 +1,5 @@
-"""Scripts of tables: what is done once, what is refused and when, dry runs, several seeds, and the index."""
+"""Scripts of tables: what is done once, what is refused and when, dry runs, several seeds, and the
+index."""
 
 import json
 import os
@@ -19,7 +20,12 @@ TABLE = "wikitext103/agg-tables-4-8-9.sh"
 @pytest.fixture(scope="module")
 def table(clone, prepared_data, tmp_path_factory):
     """Two of the rows of a table: its variables, and what was printed."""
-    variables = {"SIZE": "tiny", "DATA": prepared_data, "RUNS": tmp_path_factory.mktemp("runs"), "MODELS": "mle no-g2"}
+    variables = {
+        "SIZE": "tiny",
+        "DATA": prepared_data,
+        "RUNS": tmp_path_factory.mktemp("runs"),
+        "MODELS": "mle no-g2",
+    }
     return variables, clone.run(TABLE, *LM, **variables)
 
 
@@ -27,17 +33,25 @@ def test_rows_that_are_chosen_have_numbers_beside_the_papers(table):
     text = (table[0]["RUNS"] / "agg-tables-8-9.md").read_text()
     printed = rows(text)
     titles = ("PPL total", "Uniq total", "I(W) total")
-    assert text in table[1].stdout and printed[""] == [f"{title}{of}" for title in titles for of in (", paper", "")]
+    assert text in table[1].stdout and printed[""] == [
+        f"{title}{of}" for title in titles for of in (", paper", "")
+    ]
     assert printed["agg"] == ["15.51", "not run", "13737", "not run", "0.813", "not run"]
     assert float(printed["mle"][1]) > 1 and printed["mle"][::2] == ["15.51", "13143", "0.377"]
 
 
-def test_what_is_done_is_not_done_again_and_other_settings_are_refused(clone, table, prepared_data, tmp_path):
+def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
+    clone, table, prepared_data, tmp_path
+):
     """Neither trainings nor measures, nor where the corpus has moved."""
     variables, first = table
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
     again = clone.run(TABLE, *LM, **{**variables, "DATA": moved})
-    assert again.stdout == first.stdout and "training" not in again.stderr and "making" not in again.stderr
+    assert (
+        again.stdout == first.stdout
+        and "training" not in again.stderr
+        and "making" not in again.stderr
+    )
     (moved / "manifest.json").write_text('{"bpe": {"kind": "words"}, "another": 1}')
     for arguments, more, said in (
         ((), {"DATA": moved}, "task.data: "),
@@ -46,7 +60,9 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(clone, ta
     ):
         result = clone.run(TABLE, *LM, *arguments, check=False, **{**variables, **more})
         assert (
-            result.returncode == 2 and "holds a training of other settings (" in result.stderr and said in result.stderr
+            result.returncode == 2
+            and "holds a training of other settings (" in result.stderr
+            and said in result.stderr
         )
         assert result.stderr.count("\n") == 1 and not result.stdout
 
@@ -70,10 +86,15 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
 
 
 def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
-    """AGG's Table 3 with another α, at the size of the paper, without a GPU; and by the index, AGPS."""
-    printed = clone.run("wikitext103/agg-table-3.sh", DRY_RUN=1, ALPHA="0.05", GPUS=8, RUNS=tmp_path / "new").stdout
+    """AGG's Table 3 with another α, at the size of the paper, without a GPU; and by the index,
+    AGPS."""
+    printed = clone.run(
+        "wikitext103/agg-table-3.sh", DRY_RUN=1, ALPHA="0.05", GPUS=8, RUNS=tmp_path / "new"
+    ).stdout
     trainings = [line for line in printed.splitlines() if "/scripts/train.sh " in line]
-    assert len(trainings) == 2 and all("size=agg" in line and line.rstrip().endswith("--gpus 8") for line in trainings)
+    assert len(trainings) == 2 and all(
+        "size=agg" in line and line.rstrip().endswith("--gpus 8") for line in trainings
+    )
     assert ["criterion.agg_alpha=0.05" in line for line in trainings] == [False, True]
     for command in (
         "prepare.sh --tokenizer gpt2",
@@ -84,8 +105,14 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
         "table.py",
     ):
         assert command in printed
-    printed = clone.run("reproduce.sh", "agps-tables-1-3", "f2-tables-1-2", DRY_RUN=1, MODELS="agps-base-agps").stdout
-    assert printed.count("/scripts/train.sh ") == 1 and "size=agps-base" in printed and "fairseq-generate" in printed
+    printed = clone.run(
+        "reproduce.sh", "agps-tables-1-3", "f2-tables-1-2", DRY_RUN=1, MODELS="agps-base-agps"
+    ).stdout
+    assert (
+        printed.count("/scripts/train.sh ") == 1
+        and "size=agps-base" in printed
+        and "fairseq-generate" in printed
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -94,45 +121,80 @@ def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
     (tmp_path / "data").mkdir()
     trainings = {}
     for size in ("paper", "small"):
-        plans = [clone.run(name, DRY_RUN="plan", SIZE=size, DATA=tmp_path / "data").stdout for name in SCRIPTS]
+        plans = [
+            clone.run(name, DRY_RUN="plan", SIZE=size, DATA=tmp_path / "data").stdout
+            for name in SCRIPTS
+        ]
         for line in "\n".join(plans).splitlines():
             if "/scripts/train.sh " in line:
-                key = (re.findall(r" configs/\S+| size=\S+", line), size) if size == "small" else line
+                key = (
+                    (re.findall(r" configs/\S+| size=\S+", line), size) if size == "small" else line
+                )
                 trainings[str(key)] = line
     assert len(trainings) > 150
-    checked = [sys.executable, "-m", "scripts.train", "--check"]  # a new process, without fairseq at first, is faster
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # and not in ROOT, which may have trainings of its own
-    subprocess.run(checked, input="\n".join(trainings.values()), text=True, check=True, cwd=tmp_path, env=environment)
+    # a new process, without fairseq at first, is faster
+    checked = [sys.executable, "-m", "scripts.train", "--check"]
+    # and not in ROOT, which may have trainings of its own
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        checked,
+        input="\n".join(trainings.values()),
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=environment,
+    )
 
 
 def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data, tmp_path):
     options = {"SIZE": "tiny", "DATA": prepared_data, "RUNS": tmp_path}
     failed = clone.run(TABLE, *LM, "criterion.label_smoothing=7", check=False, **options)
-    assert failed.returncode == 2 and "training mle failed; its output is in" in failed.stderr and not failed.stdout
+    assert (
+        failed.returncode == 2
+        and "training mle failed; its output is in" in failed.stderr
+        and not failed.stdout
+    )
     assert failed.stderr.count(": training ") == 2
 
 
 def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
     for seed in (1, 2):
-        variables = {"SEED": seed, "RUNS": tmp_path / f"seed-{seed}", "MODELS": "words-mle words-cosreg", "JOBS": 2}
+        variables = {
+            "SEED": seed,
+            "RUNS": tmp_path / f"seed-{seed}",
+            "MODELS": "words-mle words-cosreg",
+            "JOBS": 2,
+        }
         clone.run("wikitext103/agps-table-4.sh", *LM, SIZE="tiny", DATA=prepared_data, **variables)
-    script = [clone.root / ".venv/bin/python", "scripts/table.py", "scripts/wikitext103/agps-table-4.tsv"]
+    script = [
+        clone.root / ".venv/bin/python",
+        "scripts/table.py",
+        "scripts/wikitext103/agps-table-4.tsv",
+    ]
     printed = subprocess.run(
         [*script, *sorted(tmp_path.iterdir())], capture_output=True, text=True, check=True, cwd=ROOT
     )
     values = [
-        json.loads((tmp_path / f"seed-{seed}" / "words-mle" / "frequency.json").read_text())["rows"][0]["perplexity"]
+        json.loads((tmp_path / f"seed-{seed}" / "words-mle" / "frequency.json").read_text())[
+            "rows"
+        ][0]["perplexity"]
         for seed in (1, 2)
     ]
     mean = sum(value["total"] for value in values) / 2
-    assert rows(printed.stdout)["words-mle"][7].startswith(f"{mean:.2f} ± ") and "over 2 seeds" in printed.stdout
+    assert (
+        rows(printed.stdout)["words-mle"][7].startswith(f"{mean:.2f} ± ")
+        and "over 2 seeds" in printed.stdout
+    )
 
 
 def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
     listed = clone.run("reproduce.sh", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == SCRIPTS and all("  " in line for line in listed)
     result = clone.run("reproduce.sh", "agg-12", check=False)
-    assert result.returncode == 2 and "found the name agg-12; expected one that --list prints" in result.stderr
+    assert (
+        result.returncode == 2
+        and "found the name agg-12; expected one that --list prints" in result.stderr
+    )
     piped = f"bash {clone.root}/scripts/reproduce.sh --list | head -1"
     result = subprocess.run(["bash", "-c", piped], capture_output=True, text=True)
     assert (result.stderr, result.stdout) == ("", listed[0] + "\n")

@@ -15,14 +15,30 @@ from tests.conftest import ROOT, SMALL_LM, USER_DIR
 from tests.killing import KILLED, train, train_by_two
 
 LM = [*SMALL_LM, "--max-tokens", "128", "--dropout", "0.1"]
-SAVED_EVERY_SECOND_UPDATE = ("--max-update", "13", "--save-interval-updates", "2", "--save-interval", "9")
+SAVED_EVERY_SECOND_UPDATE = (
+    "--max-update",
+    "13",
+    "--save-interval-updates",
+    "2",
+    "--save-interval",
+    "9",
+)
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
 MT = ("--task", "translation", "--arch", "transformer_tiny", *LM[LM.index("--optimizer") :])
 
 
 def options(data, save, *more, base=LM):
-    return [data, "--user-dir", USER_DIR, *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more]
+    return [
+        data,
+        "--user-dir",
+        USER_DIR,
+        *base,
+        *SAVED_EVERY_SECOND_UPDATE,
+        "--save-dir",
+        save,
+        *more,
+    ]
 
 
 def saved(folder):
@@ -30,13 +46,21 @@ def saved(folder):
 
 
 def logged(log):
-    """The JSON lines of a log by what they are about, less times; of an update done twice, both have to agree."""
+    """The JSON lines of a log by what they are about, less times; of an update done twice, both
+    have to agree."""
     found = {}
     for line in (line.rpartition(" | ")[2] for line in open(log)):
         if not line.startswith('{"'):
             continue
-        values = {key: one for key, one in json.loads(line).items() if re.sub("^(train|valid)_", "", key) not in TIMES}
-        key = next((key for key in ("update", "train_num_updates", "valid_num_updates") if key in values), line)
+        values = {
+            key: one
+            for key, one in json.loads(line).items()
+            if re.sub("^(train|valid)_", "", key) not in TIMES
+        }
+        key = next(
+            (key for key in ("update", "train_num_updates", "valid_num_updates") if key in values),
+            line,
+        )
         assert found.setdefault((key, values[key]), values) == values
     return found
 
@@ -46,26 +70,35 @@ def differences(found, expected, path=""):
         return [] if torch.equal(found, expected) and found.dtype == expected.dtype else [path]
     if isinstance(expected, dict):
         keys = expected.keys() | found.keys()
-        return [line for key in keys for line in differences(found.get(key), expected.get(key), f"{path}/{key}")]
+        return [
+            line
+            for key in keys
+            for line in differences(found.get(key), expected.get(key), f"{path}/{key}")
+        ]
     if isinstance(expected, list | tuple) and len(found) == len(expected):
         if len(expected) == 4 and expected[1] in TIMES:  # the state of a meter
             return []
         return [
-            line for i, two in enumerate(zip(found, expected, strict=True)) for line in differences(*two, f"{path}/{i}")
+            line
+            for i, two in enumerate(zip(found, expected, strict=True))
+            for line in differences(*two, f"{path}/{i}")
         ]
     return [] if found == expected else [path]
 
 
 def assert_equal_trainings(found, expected, log="log"):
-    """Weights, optimizer, schedule, counts, position in the data and what of the meters lasts; the logged numbers."""
+    """Weights, optimizer, schedule, counts, position in the data and what of the meters lasts; the
+    logged numbers."""
     assert differences(lasting(saved(found)), lasting(saved(expected))) == []
     assert logged(f"{found}.{log}") == logged(f"{expected}.{log}") != {}
 
 
 def lasting(state):
-    """A checkpoint without its times, and what fairseq begins anew at each start: options, list of the starts, sums."""
+    """A checkpoint without its times, and what fairseq begins anew at each start: options, list of
+    the starts, sums."""
     extra = {key: value for key, value in state["extra_state"].items() if key not in TIMES}
-    for name in ("default", "valid"):  # sums over the life of a process; what is logged of each validation is compared
+    # sums over the life of a process; what is logged of each validation is compared
+    for name in ("default", "valid"):
         extra["metrics"].pop(name, None)
     history = state["optimizer_history"][-1]
     return {**state, "cfg": None, "extra_state": extra, "optimizer_history": history}
@@ -85,9 +118,15 @@ MOMENTS = {
     "within an update of the next epoch, before it saves": (("update", 8), []),
     "within an update of the second epoch, after it saved": (("update", 11), []),
     "in validation": (("validation", 3), []),
-    "before a numbered checkpoint is renamed": (("written", FIRST_SAVE + 1), ["checkpoint_1_4.pt.tmp"]),
+    "before a numbered checkpoint is renamed": (
+        ("written", FIRST_SAVE + 1),
+        ["checkpoint_1_4.pt.tmp"],
+    ),
     "between a numbered checkpoint and its copies": (("renamed", FIRST_SAVE + 1), []),
-    "before the first copy to the last is renamed": (("written", FIRST_SAVE), ["checkpoint_last.pt.tmp"]),
+    "before the first copy to the last is renamed": (
+        ("written", FIRST_SAVE),
+        ["checkpoint_last.pt.tmp"],
+    ),
 }
 
 
@@ -104,13 +143,17 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
     assert all(Checkpoint(path).state for path in run.glob("*.pt"))
     assert train(arguments, f"{run}.log") == 0
     assert_equal_trainings(run, whole)
-    assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert sorted(path.name for path in run.iterdir()) == sorted(
+        path.name for path in whole.iterdir()
+    )
 
 
 AWD = (
     "--user-dir", ROOT / "examples" / "awd_lstm",
-    *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16".split(),
-    *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 --weight-decay 0.001".split(),
+    *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim "
+        "16".split(),
+    *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 "
+        "--weight-decay 0.001".split(),
     *SMALL_LM[SMALL_LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),
 )  # fmt: skip
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
@@ -120,18 +163,21 @@ VARIANTS = {
         "--update-ordered-indices-seed"
     ),
     "f2_softmax, coupled adam, schedule, sparse log": (
-        "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay 0.1 "
+        "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay "
+        "0.1 "
         "--lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
     ),
     "freeze_rare, sharded data": "--criterion freeze_rare --freeze-fraction 0.4 --weight-decay 0.1",
     "static group, current batch, batches of the epoch": (
-        OF_AGG + "--agg-static-after-epoch 1 --agg-count-current-batch --update-epoch-batch-itr True"
+        OF_AGG + "--agg-static-after-epoch 1 --agg-count-current-batch --update-epoch-batch-itr "
+        "True"
     ),
     "translation, log-unigram bias, moving average": (
         OF_AGG + "--arch transformer_unigram_tiny --store-ema --ema-decay 0.9"
     ),
     "some lines without likelihood": (
-        "--criterion unlikelihood_sequence --ul-prefix-length 6 --ul-completion-length 4 --embedding-stats-interval 5"
+        "--criterion unlikelihood_sequence --ul-prefix-length 6 --ul-completion-length 4 "
+        "--embedding-stats-interval 5"
     ),
     "awd-lstm, averaged after validations": OF_AGG + "--asgd-patience 1",
 }
@@ -141,19 +187,29 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
     whole, run, more = tmp_path / "whole", tmp_path / "run", VARIANTS[name].split()
-    data = mt_data if "translation" in name else f"{lm_data}{os.pathsep}{lm_data}" if "sharded" in name else lm_data
+    data = (
+        mt_data
+        if "translation" in name
+        else f"{lm_data}{os.pathsep}{lm_data}"
+        if "sharded" in name
+        else lm_data
+    )
     base = AWD if name.startswith("awd-lstm") else MT if "translation" in name else LM
     assert train(options(data, whole, *more, base=base), f"{whole}.log") == 0
     assert train(options(data, run, *more, base=base), f"{run}.log", ("update", 11)) == KILLED
     assert train(options(data, run, *more, base=base), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
-    assert "null" not in Path(f"{run}.log").read_text() and '"ppl": "0"' not in Path(f"{run}.log").read_text()
+    assert (
+        "null" not in Path(f"{run}.log").read_text()
+        and '"ppl": "0"' not in Path(f"{run}.log").read_text()
+    )
     assert saved(whole)["optimizer_history"][-1]["num_updates"] == 13
 
 
 @pytest.mark.slow
 def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
-    """An epoch is 4 updates; the second worker goes with the first, while it writes a checkpoint."""
+    """An epoch is 4 updates; the second worker goes with the first, while it writes a
+    checkpoint."""
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == [0, 0]
     assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", ("written", 6))[0] == KILLED
@@ -163,22 +219,32 @@ def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
 
 @pytest.mark.slow
 def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
-    whole, run, generator = tmp_path / "whole", tmp_path / "run", random.Random(request.config.option.hypothesis_seed)
+    whole, run, generator = (
+        tmp_path / "whole",
+        tmp_path / "run",
+        random.Random(request.config.option.hypothesis_seed),
+    )
     more = (*AGG, "--max-update", "45")  # more than eight lives can reach
     assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
     for _ in range(8):
-        moment = (generator.choice(["update", "validation", "written", "renamed"]), generator.randint(1, 5))
+        moment = (
+            generator.choice(["update", "validation", "written", "renamed"]),
+            generator.randint(1, 5),
+        )
         assert train(options(lm_data, run, *more), f"{run}.log", moment) == KILLED, moment
     assert train(options(lm_data, run, *more), f"{run}.log") == 0
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []
     found, expected = logged(f"{run}.log"), logged(f"{whole}.log")
-    # fairseq logs the means of an epoch after its last checkpoint: a kill between the two leaves them out.
+    # fairseq logs the means of an epoch after its last checkpoint: a kill between the two leaves
+    # them out.
     assert {key for key, _ in expected.keys() - found.keys()} <= {"train_num_updates"}
     assert found == {key: expected[key] for key in found}
 
 
 @pytest.mark.grid(1)
-@pytest.mark.parametrize("order", [(train, train_by_two), (train_by_two, train)], ids=["one then two", "two then one"])
+@pytest.mark.parametrize(
+    "order", [(train, train_by_two), (train_by_two, train)], ids=["one then two", "two then one"]
+)
 def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_path):
     """They are those of the batches that the updates of the window were trained on."""
     run = tmp_path / "run"
@@ -188,23 +254,35 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
         assert by(options(lm_data, run, *more), tmp_path / f"{part}.log") in (0, [0, 0])
     expected, state = {}, saved(run)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     for line in (json.loads(line) for path in tmp_path.glob("*.targets") for line in open(path)):
-        expected.setdefault(line["update"], Counter()).update(line["tokens"])  # over all batches and workers
+        # over all batches and workers
+        expected.setdefault(line["update"], Counter()).update(line["tokens"])
     assert state["open_update"] == max(expected) == 7
     counter = state["counter"]
     assert counter["window"] == len(counter["sizes"]) == 4
     sizes = counter["sizes"].tolist()
     slots = zip(counter["tokens"].split(sizes), counter["counts"].split(sizes), strict=True)
-    found = [Counter(dict(zip(tokens.tolist(), times.tolist(), strict=True))) for tokens, times in slots]
+    found = [
+        Counter(dict(zip(tokens.tolist(), times.tolist(), strict=True))) for tokens, times in slots
+    ]
     assert found == [expected[update] for update in (3, 4, 5, 6)]
-    assert Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times}) == expected[7]
+    assert (
+        Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times})
+        == expected[7]
+    )
 
 
 @pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
-    """In its folder with a new optimizer; or in another one, whose later starts go on from its own checkpoint."""
+    """In its folder with a new optimizer; or in another one, whose later starts go on from its own
+    checkpoint."""
     mle, tuned = tmp_path / "mle", tmp_path / "tuned"
-    assert train(options(lm_data, mle, "--criterion", "mle", "--max-update", "3"), f"{mle}.log") == 0
-    own, new = ("--finetune-from-model", mle / "checkpoint_best.pt"), ("--reset-optimizer", "--reset-lr-scheduler")
+    assert (
+        train(options(lm_data, mle, "--criterion", "mle", "--max-update", "3"), f"{mle}.log") == 0
+    )
+    own, new = (
+        ("--finetune-from-model", mle / "checkpoint_best.pt"),
+        ("--reset-optimizer", "--reset-lr-scheduler"),
+    )
     for folder, updates, more, words in (
         (tuned, "2", own, "agg: the window of token counts starts empty at update 0"),
         (tuned, "4", own, "agg: restored the counts of 1 updates"),

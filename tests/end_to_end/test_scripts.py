@@ -10,24 +10,34 @@ from tests.conftest import ROOT, run_command
 
 pytestmark = pytest.mark.slow  # processes of their own
 
-PREPARATIONS = tuple(f"{corpus}/prepare.sh" for corpus in ("text", "wikitext2", "wikitext103", "wmt14_en_de"))
+PREPARATIONS = tuple(
+    f"{corpus}/prepare.sh" for corpus in ("text", "wikitext2", "wikitext103", "wmt14_en_de")
+)
 NAMES = (
-    "a b", " leading", "trailing ", "-o", "-", "läufe-☃", "*", "?[a]", "$(touch marker)", "`touch marker`", "",
-    ";touch marker", "|touch marker", "&", "#", "~", "%s%n", "{a,b}", "a,b", "a=b", 'a"b', "a\\b", "!!", "<a>", "a\tb",
+    "a "
+    "b", " "
+        "leading", "trailing "
+        "", "-o", "-", "läufe-☃", "*", "?[a]", "$(touch "
+        "marker)", "`touch "
+        "marker`", "",
+    ";touch "
+    "marker", "|touch "
+        "marker", "&", "#", "~", "%s%n", "{a,b}", "a,b", "a=b", 'a"b', "a\\b", "!!", "<a>", "a\tb",
     "$HOME", "new\nline", "'", "a:b", "${a}",
 )  # fmt: skip
 
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of the sources without .venv, a python3 that finds no installed package, and a set-up that makes an
-    environment whose Python only notes how it is called."""
+    """A copy of the sources without .venv, a python3 that finds no installed package, and a set-up
+    that makes an environment whose Python only notes how it is called."""
     root = tmp_path / "a clone"
     for name in ("scripts", "agg_fairseq"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "scripts" / "setup.sh").write_text(
         'mkdir -p "$root/.venv/bin"; echo set up; touch "$root/.venv/.installed"\n'
-        'printf \'#!/bin/sh\\nprintf "%%s\\\\0" "$PYTHONPATH" "$@"\\n\' > "$root/.venv/bin/python"\n'
+        'printf \'#!/bin/sh\\nprintf "%%s\\\\0" "$PYTHONPATH" "$@"\\n\' > '
+        '"$root/.venv/bin/python"\n'
         'chmod +x "$root/.venv/bin/python"\n'.replace("$root", str(root))
     )
     (root / "bin").mkdir()
@@ -39,12 +49,15 @@ def clone(tmp_path):
 def started(clone, script, *arguments, **options):
     environment = {"PATH": f"{clone}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", **options}
     command = ["bash", clone / "scripts" / script, *arguments]
-    return subprocess.run(command, cwd=clone.parent, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=clone.parent, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("script", ["train.sh", *PREPARATIONS])
 def test_help_needs_only_the_standard_library(clone, script):
-    """No environment is set up, and files of the user's folder that are named like modules are not run."""
+    """No environment is set up, and files of the user's folder that are named like modules are not
+    run."""
     (clone.parent / "scripts").mkdir()
     for name in ("scripts/__init__.py", "regex.py", "argparse.py"):
         (clone.parent / name).write_text("raise SystemExit('the user’s own file was run')")
@@ -61,7 +74,9 @@ def test_odd_paths_are_refused_and_nothing_is_run(clone, script):
     assert not list(clone.parent.rglob("marker"))
 
 
-def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(clone, script="train.sh"):
+def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(
+    clone, script="train.sh"
+):
     """Wherever CDPATH would lead; the next call finds the environment there."""
     for set_up in ("set up\n", ""):
         result = started(clone, script, *NAMES, CDPATH=".:/")
@@ -78,4 +93,6 @@ def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(cl
 def test_scripts_are_clean():
     scripts = sorted((ROOT / "scripts").rglob("*.sh"))
     assert len(scripts) > 30
-    run_command("shellcheck", "--shell=bash", "--external-sources", "--source-path=SCRIPTDIR", *scripts)
+    run_command(
+        "shellcheck", "--shell=bash", "--external-sources", "--source-path=SCRIPTDIR", *scripts
+    )

@@ -19,7 +19,8 @@ esac
 
 @pytest.fixture
 def copy(tmp_path):
-    """A fresh copy of the repository, as far as the script needs it, with its environment yet to be made."""
+    """A fresh copy of the repository, as far as the script needs it, with its environment yet to be
+    made."""
     copy = tmp_path / "a copy"
     (copy / "scripts").mkdir(parents=True)
     for name in ("setup.py", "constraints.txt", "scripts/setup.sh"):
@@ -47,20 +48,37 @@ def test_without_a_compiler(copy, no_wheel):
     command = [shutil.which("bash"), copy / "scripts" / "setup.sh"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
     if no_wheel:
-        assert result.returncode == 2 and result.stderr.startswith("setup: error: found no C++ compiler")
-        assert result.stderr.count("\n") == 1 and not (copy / "installed").exists() and not (copy / ".venv").exists()
+        assert result.returncode == 2 and result.stderr.startswith(
+            "setup: error: found no C++ compiler"
+        )
+        assert (
+            result.stderr.count("\n") == 1
+            and not (copy / "installed").exists()
+            and not (copy / ".venv").exists()
+        )
         return
-    assert result.returncode == 0 and "setup: note: fastBPE and eflomal are missing" in result.stderr
+    assert (
+        result.returncode == 0 and "setup: note: fastBPE and eflomal are missing" in result.stderr
+    )
     installed = (copy / "installed").read_text()
     assert "eflomal" not in installed and "fastBPE" not in installed
     # Both packages have the same files, so that the other one goes before this one is installed.
-    assert 0 < installed.index("uninstall --yes fairseq-fixed") < installed.index("--editable .[fairseq,")
+    assert (
+        0
+        < installed.index("uninstall --yes fairseq-fixed")
+        < installed.index("--editable .[fairseq,")
+    )
 
 
 def test_a_linked_environment_is_left_as_it_is(copy):
     (copy / "shared" / "bin").mkdir(parents=True)
     shutil.copy(copy / "python", copy / "shared" / "bin" / "python")
     (copy / ".venv").symlink_to(copy / "shared")
-    result = subprocess.run(["bash", copy / "scripts" / "setup.sh"], capture_output=True, text=True, timeout=1800)
-    assert (result.returncode, result.stdout) == (0, "setup: .venv is a link, and is used as it is\n")
+    result = subprocess.run(
+        ["bash", copy / "scripts" / "setup.sh"], capture_output=True, text=True, timeout=1800
+    )
+    assert (result.returncode, result.stdout) == (
+        0,
+        "setup: .venv is a link, and is used as it is\n",
+    )
     assert not (copy / "installed").exists()

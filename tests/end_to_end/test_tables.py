@@ -1,5 +1,6 @@
-"""The scripts of tables and figures, with few updates: each ends in its tables and pictures. Rows that differ in
-options alone are left out; `test_reproduce.py` composes the configurations of all."""
+"""The scripts of tables and figures, with few updates: each ends in its tables and pictures. Rows
+that differ in options alone are left out; `test_reproduce.py` composes the configurations of
+all."""
 
 import json
 import shutil
@@ -14,7 +15,9 @@ AWD = ("optimization.max_update=4", "model.decoder_embed_dim=8", "model.decoder_
 FORTY = (*LM, "optimization.max_update=40", "checkpoint.save_interval_updates=5")
 FROZEN = (*MT, "criterion.freeze_below=0.01")  # in a corpus of 60 words
 PAPERS = {  # options, models, pictures, and a number of the paper in a line of the tables
-    "wikitext103/agg-tables-1-2": [(FORTY, "study-mle study-freeze-b early until-105", 2, ("PPL rare", "813.76"))],
+    "wikitext103/agg-tables-1-2": [(FORTY, "study-mle study-freeze-b early "
+        "until-105", 2, ("PPL "
+        "rare", "813.76"))],
     "wikitext103/agg-table-3": [(LM, "mle agg", 2, ("Uniq total", "13143"))],
     "wikitext103/agg-tables-4-8-9": [
         (LM, "mle ul-agg no-g2 static alpha-0.01 alpha-0.05 agg-early", 2, ("PPL rare", "385.6"))
@@ -55,8 +58,12 @@ def words(clone, shared_data, tmp_path_factory):
     """The beginning of WikiText-2, prepared in words: enough for the ranks of AGPS."""
     folder = tmp_path_factory.mktemp("prepared")
     names = [f"wiki.{split}.tokens" for split in ("train", "valid", "test")]
-    text = head_of(shared_data / "wikitext-2", folder / "text", names, {"train": 300, "valid": 20, "test": 40})
-    clone.run("wikitext2/prepare.sh", "--from", text, "--tokenizer", "words", "--output", folder / "words")
+    text = head_of(
+        shared_data / "wikitext-2", folder / "text", names, {"train": 300, "valid": 20, "test": 40}
+    )
+    clone.run(
+        "wikitext2/prepare.sh", "--from", text, "--tokenizer", "words", "--output", folder / "words"
+    )
     return folder / "words"
 
 
@@ -77,11 +84,15 @@ def test_tables_and_figures_of_papers(clone, runs, words, pairs, name):
     data = {"DATA": pairs, "WORDS": "t3"} if name.startswith("wmt") else {"DATA": words}
     for options, models, pictures, number in PAPERS[name]:
         before = set(runs.glob("*.png"))
-        printed = clone.run(f"{name}.sh", *options, SIZE="tiny", RUNS=runs, MODELS=models, **data).stdout
+        printed = clone.run(
+            f"{name}.sh", *options, SIZE="tiny", RUNS=runs, MODELS=models, **data
+        ).stdout
         new = set(runs.glob("*.png")) - before
         assert len(new) == pictures and all(path.stat().st_size > 1000 for path in new)
         lines = cells(printed)
-        assert number is None or any(line[0].startswith(number[0]) and number[1] in line for line in lines), printed
+        assert number is None or any(
+            line[0].startswith(number[0]) and number[1] in line for line in lines
+        ), printed
         for line in lines:
             if line[0] == "":
                 titles = line
@@ -90,7 +101,9 @@ def test_tables_and_figures_of_papers(clone, runs, words, pairs, name):
 
 
 def cells(printed):
-    lines = [line for line in printed.splitlines() if line.startswith("|") and not line.startswith("|-")]
+    lines = [
+        line for line in printed.splitlines() if line.startswith("|") and not line.startswith("|-")
+    ]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
@@ -102,7 +115,10 @@ def test_an_experiment_of_ours(clone, words, name, tmp_path):
     table = rows(printed)
     assert not any("not run" in table[model] for model in models), printed
     if name == "second-moments":
-        weights = [Checkpoint(tmp_path / model).output_embedding.weight.double().sum().item() for model in models]
+        weights = [
+            Checkpoint(tmp_path / model).output_embedding.weight.double().sum().item()
+            for model in models
+        ]
         assert len(set(weights)) == len(weights)
 
 
@@ -119,20 +135,38 @@ def test_the_demo_by_its_script(clone, words, tmp_path):
 
 
 def test_fine_tuning_on_another_text(clone, shared_data, tmp_path):
-    """In the tokens of the old one, by the occurrences in the new one; what moves, and what does not; and a picture."""
+    """In the tokens of the old one, by the occurrences in the new one; what moves, and what does
+    not; and a picture."""
     splits = ("train", "valid", "test")
     lines = {"train": 300, "valid": 40, "test": 40}
-    old = head_of(shared_data / "wikitext-2", tmp_path / "old", [f"wiki.{split}.tokens" for split in splits], lines)
-    new = head_of(shared_data / "multi30k", tmp_path / "new", [f"{split}.en" for split in splits], lines)
+    old = head_of(
+        shared_data / "wikitext-2",
+        tmp_path / "old",
+        [f"wiki.{split}.tokens" for split in splits],
+        lines,
+    )
+    new = head_of(
+        shared_data / "multi30k", tmp_path / "new", [f"{split}.en" for split in splits], lines
+    )
     for split in splits:
         (new / f"{split}.en").rename(new / split)
     models = ("before", "adam", "frozen-absent", "old-10")
-    variables = {"DATA": old, "NEW": new, "RUNS": tmp_path / "runs", "MODELS": " ".join(models), "VOCABULARY": 500}
-    table = rows(clone.run("ours/fine-tuning.sh", *LM, "optimization.max_update=20", **variables).stdout)
+    variables = {
+        "DATA": old,
+        "NEW": new,
+        "RUNS": tmp_path / "runs",
+        "MODELS": " ".join(models),
+        "VOCABULARY": 500,
+    }
+    table = rows(
+        clone.run("ours/fine-tuning.sh", *LM, "optimization.max_update=20", **variables).stdout
+    )
     columns = table[""]
     moved = {name: float(table[name][columns.index("moved")]) for name in models}
     assert moved["before"] == moved["frozen-absent"] == 0 < moved["adam"]
-    total = {name: float(table[name][columns.index("old text")].replace(",", "")) for name in models}
+    total = {
+        name: float(table[name][columns.index("old text")].replace(",", "")) for name in models
+    }
     assert total["old-10"] < total["adam"]
     without, with_constants = (float(table["adam"][column].replace(",", "")) for column in (1, -1))
     assert with_constants <= without and (tmp_path / "runs" / "trade-off.png").is_file()
@@ -141,7 +175,9 @@ def test_fine_tuning_on_another_text(clone, shared_data, tmp_path):
 def test_multi30k_to_bleu(clone, pairs, tmp_path):
     """A model with options of its own, and both ways to decode the factorized layer."""
     models = "bias-agg-0.3 f2"
-    table = rows(clone.run("ours/multi30k.sh", *MT, DATA=pairs, RUNS=tmp_path / "runs", MODELS=models).stdout)
+    table = rows(
+        clone.run("ours/multi30k.sh", *MT, DATA=pairs, RUNS=tmp_path / "runs", MODELS=models).stdout
+    )
     assert all(0 <= float(table[name][0]) <= 100 for name in (*models.split(), "f2-greedy-class"))
 
 

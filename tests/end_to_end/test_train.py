@@ -27,14 +27,20 @@ hydra: {run: {dir: "${checkpoint.save_dir}/hydra"}, job: {chdir: false}}
 
 @pytest.mark.slow
 def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
-    """A finished one is left alone, and other settings are refused. Relative paths of where the user is; the tokens
-    that are told are trained, in batches of ten sequences: no multiple of 8, to which fairseq would cut them."""
+    """A finished one is left alone, and other settings are refused. Relative paths of where the
+    user is; the tokens that are told are trained, in batches of ten sequences: no multiple of 8, to
+    which fairseq would cut them."""
     folder = tmp_path / "the user’s folder"
     shutil.copytree(lm_data, folder / "data")
     (folder / "own.yaml").write_text(CONFIG)
 
     def trained(updates, *overrides, **options):
-        given = ("own", "task.data=data", "checkpoint.save_dir=runs/one two", f"optimization.max_update={updates}")
+        given = (
+            "own",
+            "task.data=data",
+            "checkpoint.save_dir=runs/one two",
+            f"optimization.max_update={updates}",
+        )
         return clone.run("train.sh", *given, *overrides, cwd=folder, **options)
 
     assert "train: 320 tokens per update = 1 x 160 x 2 " in trained(3).stderr
@@ -50,19 +56,31 @@ def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
     (run / "settings.json").write_text(json.dumps(settings | {"optimization.max_update": 6}))
     trained(6)
     lines = read_log(run / "train.log")
-    assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6] and max(line["wpb"] for line in lines) == 320
+    assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6] and max(
+        line["wpb"] for line in lines
+    ) == 320
     assert {path.name for path in folder.iterdir()} == {"data", "own.yaml", "runs"}
 
 
 @pytest.fixture
 def launch(monkeypatch, capsys, tmp_path, lm_data):
-    """The program in this process, with a number of GPUs: its status, its command as a list, what it said."""
+    """The program in this process, with a number of GPUs: its status, its command as a list, what
+    it said."""
 
-    def launched(config, *arguments, gpus=1, data=f"task.data={lm_data}", save="checkpoint.save_dir=s", dry=True):
+    def launched(
+        config,
+        *arguments,
+        gpus=1,
+        data=f"task.data={lm_data}",
+        save="checkpoint.save_dir=s",
+        dry=True,
+    ):
         given = [argument for argument in (data, save) if argument]
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-        status = run("train", lambda: train.main([config, *given, *arguments, *["--dry-run"] * dry]))
+        status = run(
+            "train", lambda: train.main([config, *given, *arguments, *["--dry-run"] * dry])
+        )
         out, err = capsys.readouterr()
         return status, shlex.split(out), err
 
@@ -87,7 +105,10 @@ def test_an_update_keeps_its_tokens(launch, config, gpus, tokens, batches):
     status, command, said = launch(*config, gpus=gpus)
     assert status == 0
     assert f"train: {tokens:,} tokens per update = {gpus} x {batches[0]:,} x {batches[1]} " in said
-    assert f"++dataset.max_tokens={batches[0]}" in command and f"++optimization.update_freq=[{batches[1]}]" in command
+    assert (
+        f"++dataset.max_tokens={batches[0]}" in command
+        and f"++optimization.update_freq=[{batches[1]}]" in command
+    )
     assert f"distributed_training.distributed_world_size={gpus}" in command
     has_address = any("distributed_init_method='tcp://localhost:" in word for word in command)
     assert command[0].endswith("fairseq-hydra-train") and has_address == (gpus > 1)
@@ -96,7 +117,10 @@ def test_an_update_keeps_its_tokens(launch, config, gpus, tokens, batches):
 
 def test_tokens_that_the_user_sets_are_those_of_each_gpu(launch):
     _, command, said = launch(AGG, "dataset.max_tokens=1024", gpus=4)
-    assert "++optimization.update_freq=[8]" in command and command.count("++dataset.max_tokens=1024") == 2
+    assert (
+        "++optimization.update_freq=[8]" in command
+        and command.count("++dataset.max_tokens=1024") == 2
+    )
     assert "32,768 tokens per update = 4 x 1,024 x 8" in said
 
 
@@ -104,7 +128,10 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
     """Those that are visible; a dry run needs none."""
     assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
     assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
-    assert "found 0 GPUs; expected one or more at this size; size=tiny" in launch(AGG, gpus=0, dry=False)[2]
+    assert (
+        "found 0 GPUs; expected one or more at this size; size=tiny"
+        in launch(AGG, gpus=0, dry=False)[2]
+    )
     assert "found 2 GPUs; expected 3 or more" in launch(AGG, "--gpus", "3", gpus=2, dry=False)[2]
     assert "expected -1 or more" in launch(AGG, "--gpus", "-1", gpus=2)[2]
 
@@ -115,9 +142,17 @@ MISTAKES = [
     (AGG, ("size",), "found the argument 'size'; expected KEY=VALUE"),
     (AGG, ("common.nothing=1",), "Key 'nothing' not in 'CommonConfig'"),
     (AGG, ("criterion.nothing=1",), "Key 'nothing' not in 'AggCriterionConfig'"),
-    ("configs/wmt14_en_de/agg", ("model.nothing=1",), "model.nothing: found no such option of transformer"),
+    (
+        "configs/wmt14_en_de/agg",
+        ("model.nothing=1",),
+        "model.nothing: found no such option of transformer",
+    ),
     (AGG, ("criterion._name=nothing",), "criterion._name: found nothing; expected one of"),
-    ("configs/wikitext103/face", (), "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo"),
+    (
+        "configs/wikitext103/face",
+        (),
+        "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo",
+    ),
     (AGG, ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),
 ]
 BAD = (

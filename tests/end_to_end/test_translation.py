@@ -1,4 +1,5 @@
-"""scripts/wmt14_en_de/prepare.sh on real sentences, on archives of WMT's layout, and on wrong text."""
+"""scripts/wmt14_en_de/prepare.sh on real sentences, on archives of WMT's layout, and on wrong
+text."""
 
 import io
 import json
@@ -16,7 +17,8 @@ from tests.preparing import binarized, prepare, refused
 from tests.small_trainings import MT
 
 SPLITS = {"train": 1200, "valid": 60, "test": 80}
-"""Sentences of Multi30k that each split here has; the first are more than a process is handed at a time."""
+"""Sentences of Multi30k that each split here has; the first are more than a process is handed at a
+time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
 EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
     "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v9.tgz", "dev.tgz",
@@ -24,11 +26,17 @@ EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
 )  # fmt: skip
 SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
 MEMBERS = {
-    EUROPARL: {"training/europarl-v7.cs-en.{0}": "wrong\n", "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n"},
+    EUROPARL: {
+        "training/europarl-v7.cs-en.{0}": "wrong\n",
+        "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n",
+    },
     COMMON_CRAWL: {"commoncrawl.de-en.{0}": "{0} crawl\n"},
     NEWS_COMMENTARY: {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
     DEV: {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
-    TEST: {"test-full/newstest2014-csen-{1}.{0}.sgm": "wrong", "test-full/newstest2014-deen-{1}.{0}.sgm": SGM},
+    TEST: {
+        "test-full/newstest2014-csen-{1}.{0}.sgm": "wrong",
+        "test-full/newstest2014-deen-{1}.{0}.sgm": SGM,
+    },
 }
 """The files of each; `{0}` is the language, and `{1}` whether it is the source or the reference."""
 TEXTS = {
@@ -58,7 +66,11 @@ def corpus(shared_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("translation") / "some"
     folder.mkdir()
     for name in NAMES:
-        lines = (shared_data / "multi30k" / name).read_text(encoding="utf-8").split("\n")[: SPLITS[name.split(".")[0]]]
+        lines = (
+            (shared_data / "multi30k" / name)
+            .read_text(encoding="utf-8")
+            .split("\n")[: SPLITS[name.split(".")[0]]]
+        )
         if name == "train.de":
             lines[10] = "Ja."
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -67,10 +79,13 @@ def corpus(shared_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prepared(corpus):
-    """What the script makes of them, from another folder and with relative paths, by two processes."""
+    """What the script makes of them, from another folder and with relative paths, by two
+    processes."""
     options = ("--from", corpus.name, "--output=out", "--vocabulary", "300", "--workers", "2")
     printed = prepare("wmt14_en_de", *options, cwd=corpus.parent, whole=True).stderr
-    kept = len((corpus.parent / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines())
+    kept = len(
+        (corpus.parent / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines()
+    )
     assert f"; {kept} of 1200 pairs kept" in printed and 1100 < kept < 1200
     return corpus.parent / "out"
 
@@ -84,11 +99,14 @@ def sentences_of(prepared, name):
 
 @pytest.mark.slow
 def test_sentences_of_data_bin(corpus, prepared):
-    """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the reference is whole."""
+    """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the
+    reference is whole."""
     plain = {name: (corpus / name).read_text(encoding="utf-8").splitlines() for name in NAMES}
     english, german = (sentences_of(prepared, f"train.{language}") for language in ("en", "de"))
     assert len(english) == len(german) and "Ja ." not in german
-    tokens = zip(*(encode("moses", one, plain[f"train.{one}"]) for one in ("en", "de")), strict=True)
+    tokens = zip(
+        *(encode("moses", one, plain[f"train.{one}"]) for one in ("en", "de")), strict=True
+    )
     assert all(any(pair == other for other in tokens) for pair in zip(english, german, strict=True))
     for name in NAMES[2:]:
         split, language = name.split(".")
@@ -98,7 +116,9 @@ def test_sentences_of_data_bin(corpus, prepared):
         pairs = list(zip(sentences_of(prepared, name), expected, strict=True))
         known = [pair for pair in pairs if "<unk>" not in pair[0]]
         assert all(one == other for one, other in known) and len(known) > 0.9 * len(pairs)
-    dictionaries = [(prepared / "data-bin" / f"dict.{language}.txt").read_bytes() for language in ("en", "de")]
+    dictionaries = [
+        (prepared / "data-bin" / f"dict.{language}.txt").read_bytes() for language in ("en", "de")
+    ]
     assert dictionaries[0] == dictionaries[1]
     manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["corpus"] == "some" and manifest["tokenizer"] == "moses"
@@ -106,10 +126,13 @@ def test_sentences_of_data_bin(corpus, prepared):
 
 @pytest.mark.slow
 def test_bleu_of_the_test_set(prepared, tmp_path):
-    """fairseq-generate would print the tokens of data-bin: put in its log as a translation, they score next to 100."""
+    """fairseq-generate would print the tokens of data-bin: put in its log as a translation, they
+    score next to 100."""
     log = tmp_path / "log"
     lines = enumerate(sentences_of(prepared, "test.de"))
-    log.write_text("".join(f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\nD-{n}\t-0.5\t{line}\n" for n, line in lines))
+    log.write_text(
+        "".join(f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\nD-{n}\t-0.5\t{line}\n" for n, line in lines)
+    )
     reference = prepared / "reference" / "test.de"
     options = ("--reference", reference, "--moses", "de", "--json", tmp_path / "scores")
     assert not agg_fairseq(["bleu", *map(str, (log, *options))])
@@ -124,26 +147,49 @@ def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tm
     data, codes = prepared / "data-bin", prepared / "tokenizer" / "codes"
     checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=MT)
     tokens = sentences_of(prepared, "valid.en")[:3]
-    options = ("--path", checkpoint, "--bpe", "fastbpe", "--bpe-codes", codes, "--user-dir", USER_DIR)
+    options = (
+        "--path",
+        checkpoint,
+        "--bpe",
+        "fastbpe",
+        "--bpe-codes",
+        codes,
+        "--user-dir",
+        USER_DIR,
+    )
     options += ("--cpu", "--beam", "1", "--max-len-b", "3")
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in tokens), encoding="utf-8")
-    printed = run_command("fairseq-interactive", data, "-s", "en", "-t", "de", *options, "--input", tmp_path / "input")
+    printed = run_command(
+        "fairseq-interactive", data, "-s", "en", "-t", "de", *options, "--input", tmp_path / "input"
+    )
     read = [line.split("\t")[1] for line in printed.stdout.splitlines() if line.startswith("S-")]
-    assert read == [" ".join(line) for line in binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]]
+    assert read == [
+        " ".join(line) for line in binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]
+    ]
 
 
 def test_validation_from_the_training_pairs(corpus, tmp_path):
-    """Every 100th pair of train is valid, cleaned like the others, and the given validation split is not used."""
+    """Every 100th pair of train is valid, cleaned like the others, and the given validation split
+    is not used."""
     options = ("--from", str(corpus), "--output=out", "--vocabulary=50")
     prepare("wmt14_en_de", *options, "--validation", "train", cwd=tmp_path)
     whole = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
-    plain = [(tmp_path / "out" / "plain" / f"{split}.en").read_text().splitlines() for split in ("train", "valid")]
-    assert plain[1] == whole[99::100] and plain[0] == [line for number, line in enumerate(whole, 1) if number % 100]
+    plain = [
+        (tmp_path / "out" / "plain" / f"{split}.en").read_text().splitlines()
+        for split in ("train", "valid")
+    ]
+    assert plain[1] == whole[99::100] and plain[0] == [
+        line for number, line in enumerate(whole, 1) if number % 100
+    ]
     assert not (tmp_path / "out" / "reference" / "valid.de").exists()
-    assert "other settings: tokenizer=moses validation=train" in refused("wmt14_en_de", *options, cwd=tmp_path)
+    assert "other settings: tokenizer=moses validation=train" in refused(
+        "wmt14_en_de", *options, cwd=tmp_path
+    )
 
 
-def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_the_other_side(tmp_path):
+def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_the_other_side(
+    tmp_path,
+):
     """Both ends included; a letter is a token."""
     clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250)]
     unclean = [(0, 1), (0, 0), (250, 251), (2, 4), (100, 151), (166, 250)]
@@ -151,9 +197,14 @@ def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_th
     (tmp_path / "source").mkdir()
     for name in NAMES:
         lines = [" ".join("ab"[name.endswith("de")] * pair[name.endswith("de")]) for pair in pairs]
-        (tmp_path / "source" / name).write_text("".join(f"{line}\n" for line in [*lines, "aa bb aa bb"]))
+        (tmp_path / "source" / name).write_text(
+            "".join(f"{line}\n" for line in [*lines, "aa bb aa bb"])
+        )
     prepare("wmt14_en_de", "--from", "source", "--output", "out", "--vocabulary", "1", cwd=tmp_path)
-    kept = [(tmp_path / "out" / "text" / f"train.{one}").read_text().splitlines()[:-1] for one in ("en", "de")]
+    kept = [
+        (tmp_path / "out" / "text" / f"train.{one}").read_text().splitlines()[:-1]
+        for one in ("en", "de")
+    ]
     lengths = [tuple(len(line.split()) for line in pair) for pair in zip_longest(*kept)]
     assert lengths == [pair[::step] for pair in clean for step in (1, -1)]
 
@@ -163,14 +214,22 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
     options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
     prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["bpe"] == {"kind": "sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"}
-    assert len((tmp_path / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines()) == SPLITS["train"]
+    assert manifest["bpe"] == {
+        "kind": "sentencepiece",
+        "sentencepiece_model": "tokenizer/sentencepiece.model",
+    }
+    assert (
+        len((tmp_path / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines())
+        == SPLITS["train"]
+    )
 
 
 def test_archives_of_wmt(tmp_path):
     """Those of another digest are taken with a warning, if they are given."""
     write_archives(tmp_path / "archives")
-    printed = prepare("wmt14_en_de", "--from", "archives", "--output", "out", "--vocabulary", "20", cwd=tmp_path).stderr
+    printed = prepare(
+        "wmt14_en_de", "--from", "archives", "--output", "out", "--vocabulary", "20", cwd=tmp_path
+    ).stderr
     assert printed.count("is not WMT's") == 5
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de"
@@ -193,5 +252,7 @@ def test_wrong_text_and_options(corpus, tmp_path):
         source = shutil.copytree(corpus, tmp_path / f"source{number}")
         for name, content in files.items():
             (source / name).write_bytes(content)
-        error = refused("wmt14_en_de", "--from", source.name, f"--output=out{number}", *options, cwd=tmp_path)
+        error = refused(
+            "wmt14_en_de", "--from", source.name, f"--output=out{number}", *options, cwd=tmp_path
+        )
         assert said in error, error

@@ -23,16 +23,25 @@ def manifest_of(folder):
 
 @pytest.mark.parametrize("write", [write_zip, write_tar, write_files, write_parquet])
 def test_every_form_gives_the_same_text(tmp_path, write):
-    """Every line, the empty ones too. A complete folder is left alone, also without what it does not need."""
+    """Every line, the empty ones too. A complete folder is left alone, also without what it does
+    not need."""
     write(tmp_path / "given", TEXTS)
     first = prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
-    assert first.stderr.count("is not that of wikitext-2-v1") == 3 and "--only-source" in first.stdout
+    assert (
+        first.stderr.count("is not that of wikitext-2-v1") == 3 and "--only-source" in first.stdout
+    )
     assert text_of(tmp_path / "out") == TEXTS
-    lines = {split: (tmp_path / "out" / "encoded" / split).read_text().split("\n") for split in SPLITS}
-    assert lines == {split: [" ".join(line.split()) for line in TEXTS[split].split("\n")] for split in SPLITS}
+    lines = {
+        split: (tmp_path / "out" / "encoded" / split).read_text().split("\n") for split in SPLITS
+    }
+    assert lines == {
+        split: [" ".join(line.split()) for line in TEXTS[split].split("\n")] for split in SPLITS
+    }
     assert manifest_of(tmp_path / "out")["bpe"] == {"kind": "words"}
     shutil.rmtree(tmp_path / "out" / "text")
-    assert prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path).stderr.endswith("is complete\n")
+    assert prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path).stderr.endswith(
+        "is complete\n"
+    )
 
 
 def test_what_is_not_the_corpus_is_named(tmp_path):
@@ -42,8 +51,10 @@ def test_what_is_not_the_corpus_is_named(tmp_path):
     (tmp_path / "damaged.zip").write_bytes((tmp_path / "raw.zip").read_bytes()[:-30])
     for number, (arguments, said) in enumerate((
         (("--from", "raw-folder"), "found no <unk>, as in the raw version; expected wikitext-2-v1"),
-        (("--from", "raw.zip"), "raw.zip: found no wiki.train.tokens and no train-*.parquet; expected wikitext-2-v1,"),
-        (("--from", "damaged.zip"), "damaged.zip: found no archive that can be unpacked; expected wikitext-2-v1.zip"),
+        (("--from", "raw.zip"), "raw.zip: found no wiki.train.tokens and no train-*.parquet; "
+            "expected wikitext-2-v1,"),
+        (("--from", "damaged.zip"), "damaged.zip: found no archive that can be unpacked; expected "
+            "wikitext-2-v1.zip"),
         (("--from", "my files, é"), "my files, é'; expected letters, digits and /._+=- only"),
         (("--tokenizer", "gpt2", "--vocabulary", "9"), "--vocabulary: found it with gpt2"),
         (("--form", "x"), "found --form; expected --from --tokenizer"),
@@ -58,7 +69,9 @@ def test_the_text_is_known_by_its_content(tmp_path):
     given = write_files(tmp_path / "given", TEXTS)
     prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
     write_files(tmp_path / "copy", TEXTS)
-    assert "is complete" in prepare("wikitext2", "--from", "copy", "--output=out", cwd=tmp_path).stderr
+    assert (
+        "is complete" in prepare("wikitext2", "--from", "copy", "--output=out", cwd=tmp_path).stderr
+    )
     (given / "wiki.train.tokens").write_text(f"{TEXTS['train']} another end \n", encoding="utf-8")
     assert "other settings" in refused("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
 
@@ -70,7 +83,9 @@ def test_ids_of_gpt2(tmp_path, shared_data):
     options = ("--from", "given", "--tokenizer=gpt2", "--output=out")
     prepare("wikitext2", *options, cwd=tmp_path)
     bpe = manifest_of(tmp_path / "out")["bpe"]
-    assert bpe.pop("kind") == "gpt2" and all((tmp_path / "out" / path).is_file() for path in bpe.values())
+    assert bpe.pop("kind") == "gpt2" and all(
+        (tmp_path / "out" / path).is_file() for path in bpe.values()
+    )
     (tmp_path / "data" / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
     shutil.rmtree(tmp_path / "out")
     assert "vocab.bpe: found another digest" in refused("wikitext2", *options, cwd=tmp_path)
@@ -78,7 +93,9 @@ def test_ids_of_gpt2(tmp_path, shared_data):
 
 def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
     """Of the copy at hand, the articles of the training part are in another order."""
-    told = prepare("wikitext2", "--from", str(shared_data / "wikitext-2"), "--output=out", cwd=tmp_path).stderr
+    told = prepare(
+        "wikitext2", "--from", str(shared_data / "wikitext-2"), "--output=out", cwd=tmp_path
+    ).stderr
     assert [line for line in told.splitlines() if "warning" in line] == [
         "prepare: warning: wiki.train.tokens is not that of wikitext-2-v1"
     ]
@@ -86,13 +103,17 @@ def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
 
 @pytest.mark.slow
 def test_a_text_and_another_one_in_its_tokens(tmp_path):
-    """As fairseq reads it: the sub-words of the text, and those of a second text by the first one's dictionary."""
+    """As fairseq reads it: the sub-words of the text, and those of a second text by the first one's
+    dictionary."""
     write_files(tmp_path / "given", TEXTS)
     options = ("--tokenizer=sentencepiece", "--vocabulary=150", "--output=old")
     first = prepare("wikitext2", "--from", "given", *options, cwd=tmp_path, whole=True)
     lines = {split: binarized(tmp_path / "old", split) for split in SPLITS}
     assert lines == {
-        split: [line.split() for line in (tmp_path / "old" / "encoded" / split).read_text().split("\n")[:-1]]
+        split: [
+            line.split()
+            for line in (tmp_path / "old" / "encoded" / split).read_text().split("\n")[:-1]
+        ]
         for split in SPLITS
     }
     tokens = sum(len(line) + 1 for line in lines["train"])
@@ -100,11 +121,15 @@ def test_a_text_and_another_one_in_its_tokens(tmp_path):
     (tmp_path / "new").mkdir()
     for split in SPLITS:
         (tmp_path / "new" / split).write_text("role ☃\rplaying\n", encoding="utf-8")
-    prepare("text", "--from", "new", "--tokens-of", "old", "--output=same", cwd=tmp_path, whole=True)
+    prepare(
+        "text", "--from", "new", "--tokens-of", "old", "--output=same", cwd=tmp_path, whole=True
+    )
     for name in ("data-bin/dict.txt", "tokenizer/sentencepiece.model"):
         assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     (line,) = binarized(tmp_path / "same", "test")
-    assert "".join(token for token in line if token != "<unk>") == "▁role▁playing" and "<unk>" in line
+    assert (
+        "".join(token for token in line if token != "<unk>") == "▁role▁playing" and "<unk>" in line
+    )
     assert "found no manifest.json there" in refused("text", "--tokens-of", "new", cwd=tmp_path)
 
 

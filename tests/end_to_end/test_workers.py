@@ -1,4 +1,5 @@
-"""Two real workers over gloo: they train as one process with the joined batch, and stay the same bit by bit."""
+"""Two real workers over gloo: they train as one process with the joined batch, and stay the same
+bit by bit."""
 
 from typing import NamedTuple
 
@@ -13,11 +14,13 @@ from tests.workers import trained, trained_by_two
 pytestmark = pytest.mark.slow
 
 TRAINING = (
-    "--cpu --seed 3 --num-workers 0 --disable-validation --optimizer sgd --momentum 0.9 --lr 0.5 --max-update 6 "
-    "--required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints --load-checkpoint-on-all-dp-ranks"
+    "--cpu --seed 3 --num-workers 0 --disable-validation --optimizer sgd --momentum 0.9 --lr 0.5 "
+    "--max-update 6 "
+    "--required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints "
+    "--load-checkpoint-on-all-dp-ranks"
 ).split()
-"""Batches keep their order, so that a batch of each worker makes up one of a single process. The optimizer is SGD: Adam
-divides what is nearly nothing by what is nearly nothing."""
+"""Batches keep their order, so that a batch of each worker makes up one of a single process. The
+optimizer is SGD: Adam divides what is nearly nothing by what is nearly nothing."""
 
 CRITERIONS = {
     "agg": "--criterion agg --agg-rare-fraction 0.3",
@@ -29,15 +32,18 @@ CRITERIONS = {
     "face": "--criterion face",
     "freeze_rare": "--criterion freeze_rare",
     "unlikelihood": "--criterion unlikelihood",
-    "unlikelihood_sequence": "--criterion unlikelihood_sequence --ul-prefix-length 5 --ul-completion-length 8",
+    "unlikelihood_sequence": "--criterion unlikelihood_sequence --ul-prefix-length 5 "
+    "--ul-completion-length 8",
 }
 
 SENTENCES = {"even": {1: 8, 3: 4}, "uneven": {1: 6, 3: 2}, "mixed": {3: 3}}
-"""Of a worker's batch, by --update-freq. Of the corpus' 62 blocks they leave both workers equally many batches; none to
-worker 1 for the sixth update; none to worker 1 for the second of two micro-batches of the fourth update."""
+"""Of a worker's batch, by --update-freq. Of the corpus' 62 blocks they leave both workers equally
+many batches; none to worker 1 for the sixth update; none to worker 1 for the second of two
+micro-batches of the fourth update."""
 
 TOLERANCE = 1e-5
-"""Of the largest entry of a tensor: float32 sums of some hundred terms in another order, over six updates."""
+"""Of the largest entry of a tensor: float32 sums of some hundred terms in another order, over six
+updates."""
 
 
 class Case(NamedTuple):
@@ -49,7 +55,13 @@ class Case(NamedTuple):
     event: str = ""
 
     def __str__(self):
-        parts = (self.criterion, self.update_freq, "tied" if self.tied else "untied", self.ddp, self.batches)
+        parts = (
+            self.criterion,
+            self.update_freq,
+            "tied" if self.tied else "untied",
+            self.ddp,
+            self.batches,
+        )
         return "-".join(map(str, parts)) + self.event
 
     def options(self, checkpoint=None, joined=1):
@@ -62,8 +74,8 @@ class Case(NamedTuple):
         ]  # fmt: skip
 
     def options_of_one(self, checkpoint):
-        """That of the single process with the joined batches; for unlikelihood_sequence, which cuts its prefixes from
-        the head of each micro-batch, with the micro-batches of both workers."""
+        """That of the single process with the joined batches; for unlikelihood_sequence, which cuts
+        its prefixes from the head of each micro-batch, with the micro-batches of both workers."""
         if self.criterion == "unlikelihood_sequence":
             return [*self.options(), "--update-freq", 2 * self.update_freq]
         return self.options(checkpoint, joined=2)
@@ -89,10 +101,13 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def trainings(lm_data, tmp_path_factory):
-    """The records of the cases by two workers, all in one pair of processes; and the command lines of one process."""
+    """The records of the cases by two workers, all in one pair of processes; and the command lines
+    of one process."""
     folder = tmp_path_factory.mktemp("workers")
     two_classes = ("--f2-classes", 2, "--max-update", 2, "--save-dir", folder / "f2")
-    called("train", lm_data, *Case("f2_softmax", 1, True, "legacy_ddp", "even").options(), *two_classes)
+    called(
+        "train", lm_data, *Case("f2_softmax", 1, True, "legacy_ddp", "even").options(), *two_classes
+    )
     checkpoint = folder / "f2" / "checkpoint_last.pt"
     lines = {
         str(case): [lm_data, *case.options(checkpoint), "--ddp-backend", case.ddp, "--no-save"]
@@ -113,7 +128,9 @@ def check_replicas(workers):
 
 def check_close(found, expected, scale=1.0):
     """All but the bias of the keys, which softmax does not see: its gradient is rounding."""
-    for name, tensor in ((name, tensor) for name, tensor in expected.items() if not name.endswith("k_proj.bias")):
+    for name, tensor in (
+        (name, tensor) for name, tensor in expected.items() if not name.endswith("k_proj.bias")
+    ):
         distance = (scale * found[name] - tensor).abs().max()
         assert distance <= TOLERANCE * tensor.abs().max(), (name, distance)
 
@@ -126,14 +143,20 @@ def norm(tensors):
 def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case):
     """Counts, gradients and weights after each of six updates, and what the workers exchange.
 
-    In the mixed cases, the fourth update has a dummy batch after a real one, whose tokens fairseq then forgets when it
+    In the mixed cases, the fourth update has a dummy batch after a real one, whose tokens fairseq
+    then forgets when it
     divides: only the direction of the gradient is that of one process.
     """
     two, one = trainings[0][str(case)], trained(*trainings[1][str(case)])
     check_replicas(two)
-    for number, (expected, found) in enumerate(zip(one["updates"], two[0]["updates"], strict=False)):
+    for number, (expected, found) in enumerate(
+        zip(one["updates"], two[0]["updates"], strict=False)
+    ):
         assert found["counts"].keys() == expected["counts"].keys()
-        assert all(torch.equal(found["counts"][name], tensor) for name, tensor in expected["counts"].items())
+        assert all(
+            torch.equal(found["counts"][name], tensor)
+            for name, tensor in expected["counts"].items()
+        )
         if case.batches == "mixed" and number == 3:
             assert two[1]["updates"][3]["dummies"] == 1
             of_one, of_two = expected["gradients"], found["gradients"]
@@ -143,9 +166,17 @@ def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case
             check_close(found[kind], expected[kind])
     if case.batches != "mixed":
         dummies = [update["dummies"] for update in two[1]["updates"]]
-        assert len(one["updates"]) == 6 and dummies == [0, 0, 0, 0, 0, int(case.batches == "uneven")]
+        assert len(one["updates"]) == 6 and dummies == [
+            0,
+            0,
+            0,
+            0,
+            0,
+            int(case.batches == "uneven"),
+        ]
 
-    # Beside fairseq's gradients and logs: at most one sum of V counts for an update, V bytes for a batch of agps.
+    # Beside fairseq's gradients and logs: at most one sum of V counts for an update, V bytes for a
+    # batch of agps.
     size = len(load_dictionary(lm_data))
     counts, present = ("all_reduce", 8 * size, "torch.int64"), ("all_reduce", size, "torch.uint8")
     for worker in two:
@@ -160,7 +191,8 @@ def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case
 
 
 def test_agps_survives_a_worker_without_memory(trainings):
-    """Worker 1 loses its sixth micro-batch, the last of its update: in another, fairseq would get out of step."""
+    """Worker 1 loses its sixth micro-batch, the last of its update: in another, fairseq would get
+    out of step."""
     first, second = trainings[0][str(FAILING)]
     check_replicas((first, second))
     assert len(first["collectives"]) == len(second["collectives"]) == 16

@@ -1,4 +1,5 @@
-"""fairseq's transformers with another output layer: their sizes, their ties, and placeholders until training starts."""
+"""fairseq's transformers with another output layer: their sizes, their ties, and placeholders until
+training starts."""
 
 import pytest
 import torch
@@ -9,9 +10,22 @@ from fairseq.trainer import Trainer
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.modules import UnigramLinear
 from tests.commands import one_line
-from tests.small_trainings import F2_LM, F2_MT, LM, MT, batches, build, configuration, target_counts, trainer_for
+from tests.small_trainings import (
+    F2_LM,
+    F2_MT,
+    LM,
+    MT,
+    batches,
+    build,
+    configuration,
+    target_counts,
+    trainer_for,
+)
 
-UNIGRAM_LM, UNIGRAM_MT = [*LM, "--arch", "transformer_lm_unigram"], [*MT, "--arch", "transformer_unigram_tiny"]
+UNIGRAM_LM, UNIGRAM_MT = (
+    [*LM, "--arch", "transformer_lm_unigram"],
+    [*MT, "--arch", "transformer_unigram_tiny"],
+)
 CRITERIONS = {"f2": "f2_softmax", "unigram": "agg"}
 OF_LAYER = {"f2": {"class_weight", "class_of_token"}, "unigram": {"bias_shift", "counts"}}
 BASES = [("f2", F2_LM), ("f2", F2_MT), ("unigram", UNIGRAM_LM), ("unigram", UNIGRAM_MT)]
@@ -21,15 +35,21 @@ LAYER = "decoder.output_projection"
 @pytest.mark.parametrize("name", ["f2", "unigram"])
 @pytest.mark.parametrize("parent", ["transformer_lm", "transformer"])
 def test_every_architecture_of_the_parent_has_its_sizes(parent, name):
-    names = {f"{parent}_{name}{theirs.removeprefix(parent)}" for theirs in ARCH_MODEL_INV_REGISTRY[parent]}
+    names = {
+        f"{parent}_{name}{theirs.removeprefix(parent)}"
+        for theirs in ARCH_MODEL_INV_REGISTRY[parent]
+    }
     found = set(ARCH_MODEL_INV_REGISTRY[f"{parent}_{name}"])
     assert len(found) >= 6 and found <= names
-    assert all(name.endswith(("wiki103", "gbw")) for name in names - found)  # these end in an adaptive softmax
+    # these end in an adaptive softmax
+    assert all(name.endswith(("wiki103", "gbw")) for name in names - found)
     for ours in found - {f"{parent}_{name}"}:
         assert ARCH_CONFIG_REGISTRY[ours] is ARCH_CONFIG_REGISTRY[ours.replace(f"_{name}", "", 1)]
 
 
-@pytest.mark.parametrize(("name", "base"), BASES, ids=["f2 lm", "f2 mt", "unigram lm", "unigram mt"])
+@pytest.mark.parametrize(
+    ("name", "base"), BASES, ids=["f2 lm", "f2 mt", "unigram lm", "unigram mt"]
+)
 def test_the_output_embedding_is_that_of_the_parent(lm_data, mt_data, name, base):
     """Tied where asked, and the rest of the model is the same."""
     data, is_lm = (lm_data, True) if "language_modeling" in base else (mt_data, False)
@@ -42,9 +62,18 @@ def test_the_output_embedding_is_that_of_the_parent(lm_data, mt_data, name, base
         assert (layer.weight is model.decoder.embed_tokens.weight) == bool(options)
         assert is_lm or (layer.weight is model.encoder.embed_tokens.weight) == bool(options)
         assert layer.weight.equal(plain.decoder.output_projection.weight)
-        assert set(model.state_dict()) - set(plain.state_dict()) == {f"{LAYER}.{part}" for part in OF_LAYER[name]}
-        added = sum(parameter.numel() for part, parameter in layer.named_parameters() if part in OF_LAYER[name])
-        assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in plain.parameters()) + added
+        assert set(model.state_dict()) - set(plain.state_dict()) == {
+            f"{LAYER}.{part}" for part in OF_LAYER[name]
+        }
+        added = sum(
+            parameter.numel()
+            for part, parameter in layer.named_parameters()
+            if part in OF_LAYER[name]
+        )
+        assert (
+            sum(p.numel() for p in model.parameters())
+            == sum(p.numel() for p in plain.parameters()) + added
+        )
 
 
 @pytest.mark.parametrize(("name", "base"), [BASES[0], BASES[2]], ids=["f2", "unigram"])
@@ -54,7 +83,9 @@ def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch
     from agg_fairseq.fairseq_glue import trainer as hooked
 
     original = hooked.training_counts
-    monkeypatch.setattr(hooked, "training_counts", lambda *arguments: counted.append(1) or original(*arguments))
+    monkeypatch.setattr(
+        hooked, "training_counts", lambda *arguments: counted.append(1) or original(*arguments)
+    )
     cfg = configuration(lm_data, "--criterion", CRITERIONS[name], base=base)
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
@@ -64,12 +95,16 @@ def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch
     trainer.get_train_iterator(epoch=1)
     trainer.lr_step(1)
     assert not layer.is_placeholder and len(counted) == 1
-    trained = {id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]}
+    trained = {
+        id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]
+    }
     assert trained == {id(parameter) for parameter in model.parameters()}
     other = task.build_model(cfg.model)
     other.load_state_dict(model.state_dict(), model_cfg=cfg.model)
     Trainer(cfg, task, other, criterion).lr_step(1)
-    assert len(counted) == 1 and other.decoder.output_projection.weight.equal(model.decoder.output_projection.weight)
+    assert len(counted) == 1 and other.decoder.output_projection.weight.equal(
+        model.decoder.output_projection.weight
+    )
 
 
 def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
@@ -88,7 +123,10 @@ def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
 
 @pytest.mark.parametrize(
     ("base", "options"),
-    [(UNIGRAM_LM, ("--unigram-bias", "fixed")), (UNIGRAM_MT, ("--unigram-bias", "learned", "--share-all-embeddings"))],
+    [
+        (UNIGRAM_LM, ("--unigram-bias", "fixed")),
+        (UNIGRAM_MT, ("--unigram-bias", "learned", "--share-all-embeddings")),
+    ],
     ids=["lm", "mt"],
 )
 def test_the_bias_is_that_of_the_target_side_and_logits_include_it(lm_data, mt_data, base, options):
@@ -101,7 +139,9 @@ def test_the_bias_is_that_of_the_target_side_and_logits_include_it(lm_data, mt_d
     assert (layer.bias_shift is None) == ("fixed" in options)
     batch = batches(cfg, task)[0]
     features = model(**batch["net_input"], features_only=True)[0]
-    torch.testing.assert_close(model(**batch["net_input"])[0], features @ layer.weight.T + log_unigram(counts))
+    torch.testing.assert_close(
+        model(**batch["net_input"])[0], features @ layer.weight.T + log_unigram(counts)
+    )
     with torch.no_grad():
         layer.weight.zero_()
         probabilities = model.get_normalized_probs(model(**batch["net_input"]), log_probs=False)

@@ -23,7 +23,8 @@ from agg_fairseq.plots.style import save
 def on_a_full_disk(after):
     """Within, no file can become longer than `after` bytes: writing ends as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))  # Python ignores the signal that comes with it
+    # Python ignores the signal that comes with it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut .pyc would last
     try:
         yield
@@ -57,7 +58,9 @@ def test_a_copy_onto_a_link_goes_where_it_leads(tmp_path):
     link.symlink_to(elsewhere / "kept.pt")
     (tmp_path / "checkpoint_1_2.pt").write_bytes(b"new")
     assert AtomicPathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(link), overwrite=True)
-    assert link.is_symlink() and os.listdir(elsewhere) == ["kept.pt"] and link.read_bytes() == b"new"
+    assert (
+        link.is_symlink() and os.listdir(elsewhere) == ["kept.pt"] and link.read_bytes() == b"new"
+    )
 
 
 def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from tests.small_trainings import TIED, build
 
 @pytest.fixture(scope="module")
 def trained(lm_runs, tmp_path_factory):
-    """A folder as fairseq-train leaves it, with epochs 8 to 11 and some updates: copies of three checkpoints."""
+    """A folder as fairseq-train leaves it, with epochs 8 to 11 and some updates: copies of three
+    checkpoints."""
     folder = tmp_path_factory.mktemp("run")
     for updates, names in {
         2: ("checkpoint8", "checkpoint11", "checkpoint_best"),
@@ -29,7 +30,10 @@ def trained(lm_runs, tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        (("--last", 4, "--by", "epoch"), ("checkpoint11.pt", "checkpoint10.pt", "checkpoint9.pt", "checkpoint8.pt")),
+        (
+            ("--last", 4, "--by", "epoch"),
+            ("checkpoint11.pt", "checkpoint10.pt", "checkpoint9.pt", "checkpoint8.pt"),
+        ),
         (("--last", 2, "--by", "update"), ("checkpoint_9_100.pt", "checkpoint_8_90.pt")),
         ((), ("checkpoint_best.pt", "checkpoint9.pt", "checkpoint_last.pt")),
     ],
@@ -37,21 +41,30 @@ def trained(lm_runs, tmp_path_factory):
 def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, options, names):
     output, paths = tmp_path / "new folder" / "average.pt", [trained / name for name in names]
     _, rows = table(
-        run(capsys, "average-checkpoints", *((trained, *options) if options else paths), "--output", output)
+        run(
+            capsys,
+            "average-checkpoints",
+            *((trained, *options) if options else paths),
+            "--output",
+            output,
+        )
     )
     first = Checkpoint(paths[0])
     assert [row[0] for row in rows] == list(map(str, paths))
     assert rows[0][1] == str(first.updates)
     found, *states = (torch.load(path, weights_only=True)["model"] for path in (output, *paths))
     assert list(found) == list(states[0])
-    torch.testing.assert_close(found, {name: sum(s[name] for s in states) / len(states) for name in found})
+    torch.testing.assert_close(
+        found, {name: sum(s[name] for s in states) / len(states) for name in found}
+    )
     assert Checkpoint(output).updates == first.updates
 
 
 def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
     """All of the newest, but what only that one run could go on from."""
     newest = torch.load(trained / "checkpoint11.pt", weights_only=True)
-    assert newest["extra_state"]["LanguageModelingTask"]["agg_fairseq"]  # else this test shows nothing
+    # else this test shows nothing
+    assert newest["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     newest["extra_state"]["ema"] = newest["model"]
     torch.save(newest, tmp_path / "checkpoint2.pt")
     shutil.copy(trained / "checkpoint10.pt", tmp_path / "checkpoint1.pt")
@@ -79,15 +92,25 @@ def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
 
 
 def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_path, capsys):
-    bad, output = changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge), tmp_path / "average.pt"
+    bad, output = (
+        changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge),
+        tmp_path / "average.pt",
+    )
     old = shutil.copy(trained / "checkpoint8.pt", output).read_bytes()
-    error = refused(capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--output", output)
+    error = refused(
+        capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--output", output
+    )
     assert "bad.pt" in error and "found an infinity or NaN in decoder." in error
     assert output.read_bytes() == old and not list(tmp_path.glob(".*"))
 
 
 def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
-    a, b, new, linked = trained / "checkpoint8.pt", trained / "checkpoint9.pt", tmp_path / "new.pt", tmp_path / "l.pt"
+    a, b, new, linked = (
+        trained / "checkpoint8.pt",
+        trained / "checkpoint9.pt",
+        tmp_path / "new.pt",
+        tmp_path / "l.pt",
+    )
     linked.symlink_to(a)
     for arguments, words in (
         ((a,), "two checkpoints or more, each once"),

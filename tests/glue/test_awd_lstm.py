@@ -1,4 +1,5 @@
-"""examples/awd_lstm: layers, batches that continue each other, the average of NT-ASGD, the cache, evaluation."""
+"""examples/awd_lstm: layers, batches that continue each other, the average of NT-ASGD, the cache,
+evaluation."""
 
 import copy
 import json
@@ -27,18 +28,21 @@ from awd_lstm.nt_asgd import NTASGD  # noqa: E402
 from awd_lstm.streams import StreamDataset  # noqa: E402
 
 AWD = (
-    "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 12 "
+    "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 "
+    "--decoder-hidden-size 12 "
     "--decoder-layers 2 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
 ).split()
 PLAIN = (
-    "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 --dropout-weight 0 "
+    "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 "
+    "--dropout-weight 0 "
     "--activation-penalty 0 --temporal-penalty 0"
 ).split()
 NT_ASGD = ("--optimizer", "nt_asgd", "--lr", "5", "--clip-norm", "0.25", "--asgd-patience", "1")
 
 
 def test_weight_dropout_drops_recurrent_entries_once_per_batch():
-    """The result is that of `nn.LSTM` with the recurrent matrix dropped in advance, for all positions the same."""
+    """The result is that of `nn.LSTM` with the recurrent matrix dropped in advance, for all
+    positions the same."""
     lstm = AwdLSTM(5, 7, 1, LSTMDropout(0.0, 0.0, 0.0, 0.0, 0.5)).double()
     tokens, embedding = torch.randint(11, (4, 6)), torch.randn(11, 5, dtype=torch.float64)
     [layer] = lstm.layers
@@ -75,7 +79,8 @@ def steps(optimizer, parameters, gradients):
 
 
 def test_equals_asgd_of_torch_after_the_trigger():
-    """To the precision of the float32 in which torch keeps the weight of an iterate in the average."""
+    """To the precision of the float32 in which torch keeps the weight of an iterate in the
+    average."""
     shapes, before = [(4, 3), (5,)], 7
     parameters = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
     gradients = [[torch.randn(shape, dtype=torch.float64) for shape in shapes] for _ in range(20)]
@@ -84,7 +89,9 @@ def test_equals_asgd_of_torch_after_the_trigger():
     steps(ours, parameters, gradients[:before])
     steps(torch.optim.SGD(copies, lr=0.25, weight_decay=0.01), copies, gradients[:before])
     torch.testing.assert_close(parameters, copies, rtol=0, atol=1e-14)
-    assert [ours.observe(loss, number) for number, loss in enumerate([1.0] * 6 + [2.0])] == [False] * 6 + [True]
+    assert [ours.observe(loss, number) for number, loss in enumerate([1.0] * 6 + [2.0])] == [
+        False
+    ] * 6 + [True]
     theirs = torch.optim.ASGD(copies, lr=0.25, weight_decay=0.01, t0=0, lambd=0.0)
     for step in gradients[before:]:
         steps(ours, parameters, [step])
@@ -133,7 +140,9 @@ def loop(features, targets, model, size, theta, weight):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(("size", "theta", "weight"), [(1, 0.7, 0.1), (7, 0.0, 0.3), (39, 0.7, 0.0), (500, 2.0, 1.0)])
+@pytest.mark.parametrize(
+    ("size", "theta", "weight"), [(1, 0.7, 0.1), (7, 0.0, 0.3), (39, 0.7, 0.0), (500, 2.0, 1.0)]
+)
 def test_equals_the_loop(size, theta, weight):
     """Whatever the blocks that the text is read in."""
     h, y, log_probs = torch.randn(40, 4), torch.randint(6, (40,)), torch.randn(40, 6).log_softmax(1)
@@ -153,17 +162,27 @@ def stream(tokens, length, seed=None):
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_rows_continue_each_other(seed):
-    """What a row reads over an epoch is its stream, and the source is the target one token earlier."""
+    """What a row reads over an epoch is its stream, and the source is the target one token
+    earlier."""
     data = stream(1003, 20, seed)
     data.arrange(10)
     for epoch in (1, 2):
         data.set_epoch(epoch)
-        batches = [data.collater([data[i] for i in batch]) for batch in data.batch_by_size(data.ordered_indices())]
-        assert [batch["net_input"]["continues"] for batch in batches] == [False] + [True] * (len(batches) - 1)
+        batches = [
+            data.collater([data[i] for i in batch])
+            for batch in data.batch_by_size(data.ordered_indices())
+        ]
+        assert [batch["net_input"]["continues"] for batch in batches] == [False] + [True] * (
+            len(batches) - 1
+        )
         read = torch.cat([batch["target"] for batch in batches], dim=1)
         assert torch.equal(read, torch.arange(1000).view(10, 100))
-        assert torch.equal(torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1), read - 1)
-        assert sum(data.sizes) == 1000 and all(data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data)))
+        assert torch.equal(
+            torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1), read - 1
+        )
+        assert sum(data.sizes) == 1000 and all(
+            data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data))
+        )
 
 
 def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
@@ -176,11 +195,14 @@ def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
     lengths = np.concatenate(lengths)
     short = lengths < 52
     assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5
-    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2) and lengths[~short].std() == pytest.approx(5, abs=0.2)
+    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2) and lengths[
+        ~short
+    ].std() == pytest.approx(5, abs=0.2)
 
 
 def test_the_state_is_carried_over_batches(lm_data):
-    """Without dropout, features of the batches of an epoch are those of the streams read at once."""
+    """Without dropout, features of the batches of an epoch are those of the streams read at
+    once."""
     cfg, task, model, _ = build(lm_data, "--criterion", "mle", *PLAIN, base=AWD)
     itr = task.get_batch_iterator(task.dataset("train"), max_sentences=4, seed=1).next_epoch_itr()
     batches = list(itr)
@@ -198,7 +220,8 @@ def test_the_state_is_carried_over_batches(lm_data):
 
 @pytest.mark.slow
 def test_the_learning_rate_follows_the_length(lm_data):
-    """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty of the model."""
+    """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty
+    of the model."""
     options = (*PLAIN, "--activation-penalty", 3, "--clip-norm", 0)
     trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
     batch = next(iter(iterator.next_epoch_itr()))
@@ -206,11 +229,15 @@ def test_the_learning_rate_follows_the_length(lm_data):
     features = trainer.model(**batch["net_input"], features_only=True)[0]
     logits = trainer.model.decoder.output_projection(features)
     nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["target"].flatten())
-    expected = torch.autograd.grad(nll + 3 * features.square().mean(), list(trainer.model.parameters()))
+    expected = torch.autograd.grad(
+        nll + 3 * features.square().mean(), list(trainer.model.parameters())
+    )
     log = trainer.train_step([batch])
     rate = 5 * batch["target"].size(1) / 12
     for (name, parameter), gradient in zip(trainer.model.named_parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.detach(), before[name] - rate * gradient, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            parameter.detach(), before[name] - rate * gradient, rtol=1e-4, atol=1e-6
+        )
     assert trainer.get_lr() == 5
     assert log["activation_penalty"] == pytest.approx(3 * features.square().mean().item(), abs=1e-4)
     assert log["nll_loss"] == pytest.approx(float(nll) / math.log(2), abs=2e-3)
@@ -255,23 +282,46 @@ def reference(path, data, cache=None):
 
 @pytest.mark.slow
 def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
-    """By the script of the example, fairseq-eval-lm and this package alike; and texts are generated."""
+    """By the script of the example, fairseq-eval-lm and this package alike; and texts are
+    generated."""
     called(
         "train", lm_data, "--user-dir", USER_DIR,
         *AWD, *NT_ASGD, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--cpu",
         "--seed", 3, "--num-workers", 0, "--save-dir", tmp_path, "--no-epoch-checkpoints",
     )  # fmt: skip
-    path, script, numbers = tmp_path / "checkpoint_best.pt", USER_DIR / "evaluate.py", tmp_path / "numbers.json"
+    path, script, numbers = (
+        tmp_path / "checkpoint_best.pt",
+        USER_DIR / "evaluate.py",
+        tmp_path / "numbers.json",
+    )
     expected = reference(path, lm_data)
     for cache in (None, (30, 0.5, 0.2)):
-        options = () if cache is None else ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
+        options = (
+            ()
+            if cache is None
+            else ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
+        )
         run_command("python", script, path, "--data", lm_data, "--json", numbers, *options)
         found = json.loads(numbers.read_text())["rows"][0]["perplexity"]["total"]
         assert found == pytest.approx(reference(path, lm_data, cache), rel=1e-5)
     for length in (None, 5):
-        result = perplexity({"awd": Checkpoint(path)}, BinarizedText(lm_data, tokens_per_sample=length))
+        result = perplexity(
+            {"awd": Checkpoint(path)}, BinarizedText(lm_data, tokens_per_sample=length)
+        )
         assert result["awd"]["perplexity"]["total"] == pytest.approx(expected, rel=1e-5)
-    options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu")
-    assert f"Perplexity: {expected:.2f}" in called("eval-lm", lm_data, "--user-dir", USER_DIR, *options)
-    texts = generate_texts(Checkpoint(path), lm_data, tmp_path / "texts.jsonl", prefix_length=5, length=5, device="cpu")
+    options = (
+        "--path",
+        path,
+        "--task",
+        "language_modeling_streams",
+        "--tokens-per-sample",
+        12,
+        "--cpu",
+    )
+    assert f"Perplexity: {expected:.2f}" in called(
+        "eval-lm", lm_data, "--user-dir", USER_DIR, *options
+    )
+    texts = generate_texts(
+        Checkpoint(path), lm_data, tmp_path / "texts.jsonl", prefix_length=5, length=5, device="cpu"
+    )
     assert texts[str(tmp_path / "texts.jsonl")]["texts"] > 3

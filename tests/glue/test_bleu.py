@@ -14,9 +14,14 @@ from tests.generate_logs import sentence, write
 from tests.small_trainings import MT
 
 REFERENCES = ["Ein Mann mit Hut .", "Text-zu-Text , sagte er .", "Ein Hund läuft über das Gras ."]
-HYPOTHESES = ["Ein Mann mit einem Hut .", "Text-zu-Bild , sagte er .", "Der Hund läuft über das Gras ."]
+HYPOTHESES = [
+    "Ein Mann mit einem Hut .",
+    "Text-zu-Bild , sagte er .",
+    "Der Hund läuft über das Gras .",
+]
 PLAIN_REFERENCES, PLAIN_HYPOTHESES = (
-    [line.replace(" .", ".").replace(" ,", ",") for line in lines] for lines in (REFERENCES, HYPOTHESES)
+    [line.replace(" .", ".").replace(" ,", ",") for line in lines]
+    for lines in (REFERENCES, HYPOTHESES)
 )
 SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
@@ -46,12 +51,16 @@ def scored_by_fairseq(hypotheses, references):
     dictionary = Dictionary()
     scorer = Scorer(BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
     for lines in zip(hypotheses, references, strict=True):
-        hypothesis, reference = (dictionary.encode_line(split_compounds(line)).int() for line in lines)
+        hypothesis, reference = (
+            dictionary.encode_line(split_compounds(line)).int() for line in lines
+        )
         scorer.add(reference, hypothesis)
     return scorer
 
 
-LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"]), max_size=9).map(" ".join)
+LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"]), max_size=9).map(
+    " ".join
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -59,9 +68,15 @@ LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"
 def test_against_fairseq(pairs):
     """Empty lines among them."""
     hypotheses, references = zip(*pairs, strict=True)
-    found, scorer = tokenized_bleu(hypotheses, references), scored_by_fairseq(hypotheses, references)
+    found, scorer = (
+        tokenized_bleu(hypotheses, references),
+        scored_by_fairseq(hypotheses, references),
+    )
     assert found.score == pytest.approx(scorer.score(), rel=1e-9, abs=1e-9)
-    assert (found.hypothesis_length, found.reference_length) == (scorer.stat.predlen, scorer.stat.reflen)
+    assert (found.hypothesis_length, found.reference_length) == (
+        scorer.stat.predlen,
+        scorer.stat.reflen,
+    )
     assert found.brevity_penalty == pytest.approx(scorer.brevity())
 
 
@@ -71,17 +86,28 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     table = cells(printed)
     assert list(table) == ["mle", "agg"]
     scorer = scored_by_fairseq(HYPOTHESES, REFERENCES)
-    assert table["mle"]["BLEU"] == f"{scorer.score():.2f}" and table["mle"]["BP"] == f"{scorer.brevity():.3f}"
-    assert table["agg"].items() >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
-    signature = "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
+    assert (
+        table["mle"]["BLEU"] == f"{scorer.score():.2f}"
+        and table["mle"]["BP"] == f"{scorer.brevity():.3f}"
+    )
+    assert (
+        table["agg"].items()
+        >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
+    )
+    signature = (
+        "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
+    )
     assert printed.splitlines()[-1].startswith(signature) and "sacrebleu:" not in printed
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
 def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
-    """The same whether the text was never tokenized, or is detokenized here or by fairseq-generate."""
+    """The same whether the text was never tokenized, or is detokenized here or by
+    fairseq-generate."""
     reference = tmp_path / "test.de"
-    reference.write_text("\ufeff" + "".join(f"{line}\n" for line in PLAIN_REFERENCES), encoding="utf-8")
+    reference.write_text(
+        "\ufeff" + "".join(f"{line}\n" for line in PLAIN_REFERENCES), encoding="utf-8"
+    )
     escaped = [line.replace("-", " @-@ ") for line in HYPOTHESES]
     path, options = tmp_path / "a.log", ("--reference", reference, "--json", tmp_path / "a.json")
     if case == "plain":
@@ -90,15 +116,22 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
         write_log(path, escaped)
         options += ("--moses", "de")
     else:
-        write_log(path, escaped, PLAIN_REFERENCES, dict(zip(escaped, PLAIN_HYPOTHESES, strict=True)).get)
+        write_log(
+            path, escaped, PLAIN_REFERENCES, dict(zip(escaped, PLAIN_HYPOTHESES, strict=True)).get
+        )
     printed = run(capsys, "bleu", path, *options)
     row, expected = cells(printed)["a"], corpus_bleu(PLAIN_HYPOTHESES, [PLAIN_REFERENCES])
-    assert (row["sacreBLEU"], row["sacreBLEU BP"]) == (f"{expected.score:.2f}", f"{expected.bp:.3f}")
+    assert (row["sacreBLEU"], row["sacreBLEU BP"]) == (
+        f"{expected.score:.2f}",
+        f"{expected.bp:.3f}",
+    )
     assert (row["BLEU"] == "—") == (case == "decoded")
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
     result = read_result(tmp_path / "a.json")
-    assert result.signature == printed.splitlines()[-1] and result.facts["reference"] == str(reference)
+    assert result.signature == printed.splitlines()[-1] and result.facts["reference"] == str(
+        reference
+    )
     assert result["a"]["sacrebleu"] == pytest.approx(expected.score, rel=1e-12)
     assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
     assert (result["a"]["bleu"] is None) == (case == "decoded")
@@ -126,14 +159,22 @@ def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
     path = save_model(tmp_path / "checkpoint.pt", mt_data, *languages, base=MT)
     options = ("--path", path, "--beam", "2", "--nbest", "2", "--max-len-b", "5", "--cpu")
     for multiple in ("1", "8"):
-        printed = called("generate", mt_data, *languages, *options, "--required-batch-size-multiple", multiple)
+        printed = called(
+            "generate", mt_data, *languages, *options, "--required-batch-size-multiple", multiple
+        )
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
     run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
     found = read_result(tmp_path / "a.json")["1"]
     assert found["sentences"] == len(reference.read_text().splitlines()) == 12
     lengths = [found[f"bleu_{side}_length"] for side in ("hypothesis", "reference")]
-    said = next(line for line in log.read_text().splitlines() if line.startswith("Generate test with beam=2"))
-    assert "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']:.2f}," in said
+    said = next(
+        line
+        for line in log.read_text().splitlines()
+        if line.startswith("Generate test with beam=2")
+    )
+    assert (
+        "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']:.2f}," in said
+    )
     expected = "--required-batch-size-multiple 1"
     assert expected in refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)

@@ -22,11 +22,16 @@ def good_checkpoint(lm_runs):
     return lm_runs / "mle" / "checkpoint_best.pt"
 
 
-def test_a_bad_checkpoint_is_one_line_and_nothing_is_written(lm_data, tmp_path, capsys, monkeypatch):
+def test_a_bad_checkpoint_is_one_line_and_nothing_is_written(
+    lm_data, tmp_path, capsys, monkeypatch
+):
     """Damaged ones are in test_hostile_checkpoints.py."""
     monkeypatch.chdir(tmp_path)
     torch.save({"weights": torch.zeros(2)}, "other.pt")
-    for name, words in (("missing.pt", "no such file"), ("other.pt", "found weights; expected a fairseq checkpoint")):
+    for name, words in (
+        ("missing.pt", "no such file"),
+        ("other.pt", "found weights; expected a fairseq checkpoint"),
+    ):
         for command in (
             ("eval-lm", name, "--data", lm_data, "--json", "new.json"),
             ("plot", "singular-values", name, "-o", "out.png"),
@@ -41,10 +46,15 @@ def test_a_bad_checkpoint_is_one_line_and_nothing_is_written(lm_data, tmp_path, 
     [
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
         (diverge, "found an infinity or NaN"),
-        (lambda state: state["cfg"]["task"].update(tokens_per_sample=8), "trained on [8, 16] tokens per block"),
+        (
+            lambda state: state["cfg"]["task"].update(tokens_per_sample=8),
+            "trained on [8, 16] tokens per block",
+        ),
     ],
 )
-def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, capsys, change, words):
+def test_changed_checkpoints_are_one_line(
+    lm_data, good_checkpoint, tmp_path, capsys, change, words
+):
     path = changed(good_checkpoint, tmp_path / "changed.pt", change)
     assert words in refused(capsys, "eval-lm", path, good_checkpoint, "--data", lm_data)
 
@@ -55,7 +65,8 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
         (["--context-window", "16"], "found 16, 16 of them context, and "),
         (["--split", "dev"], "dev.bin"),
         (["--name", "a", "b"], "a name for each of 1 files"),
-        (["--max-tokens", "4"], "error: Sentences lengths should not exceed max_tokens=4"),  # fairseq says it
+        # fairseq says it
+        (["--max-tokens", "4"], "error: Sentences lengths should not exceed max_tokens=4"),
     ],
 )
 def test_bad_values_of_eval_lm(lm_data, good_checkpoint, capsys, arguments, words):
@@ -66,7 +77,9 @@ def test_mistakes_with_options(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["eval-lm", "x", "--data", "y", "--groups", "words"])
     assert stop.value.code == 2 and "'words'" in capsys.readouterr().err
-    assert ".png, .svg, .pdf" in refused(capsys, "plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx")
+    assert ".png, .svg, .pdf" in refused(
+        capsys, "plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx"
+    )
     assert "File name too long" in refused(capsys, "isotropy", "x\n" * 300)
     assert main([]) == 2
     assert "COMMAND" in capsys.readouterr().err
@@ -89,25 +102,45 @@ def test_files_are_written_whole(tmp_path):
     assert "| a\\|b c |" in format_table(["", "a"], [["a|b\nc", "1"]])
 
 
-def test_only_what_a_command_wrote_is_written_over(good_checkpoint, lm_data, tmp_path, capsys, monkeypatch):
+def test_only_what_a_command_wrote_is_written_over(
+    good_checkpoint, lm_data, tmp_path, capsys, monkeypatch
+):
     """Of every kind of file; a checkpoint only over a checkpoint, and so on."""
     monkeypatch.chdir(tmp_path)
-    texts = ("generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5, "--max-texts", 1)
+    texts = (
+        "generate-lm",
+        good_checkpoint,
+        "--data",
+        lm_data,
+        "--prefix-length",
+        5,
+        "--length",
+        5,
+        "--max-texts",
+        1,
+    )
     writing = {
         "numbers": ("isotropy", good_checkpoint, "--json"),
         "checkpoint": ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test", "-o"),
         "texts": (*texts, "-o"),
-        **{f"p.{kind}": ("plot", "singular-values", good_checkpoint, "-o") for kind in ("png", "svg", "pdf")},
+        **{
+            f"p.{kind}": ("plot", "singular-values", good_checkpoint, "-o")
+            for kind in ("png", "svg", "pdf")
+        },
     }
     for name, command in writing.items():
         Path(name).write_text('{"model_type": "gpt2"}')
-        assert f"found {name}, a file that no command here wrote; name another" in refused(capsys, *command, name)
+        assert f"found {name}, a file that no command here wrote; name another" in refused(
+            capsys, *command, name
+        )
         assert Path(name).read_text() == '{"model_type": "gpt2"}'
         Path(name).write_bytes(b"")
         for _ in range(2):
             run(capsys, *command, name)
     assert "--output: found numbers, a file" in refused(capsys, *writing["checkpoint"], "numbers")
-    assert "--json: found the file of --output" in refused(capsys, *texts, "-o", "texts", "--json", "./texts")
+    assert "--json: found the file of --output" in refused(
+        capsys, *texts, "-o", "texts", "--json", "./texts"
+    )
 
 
 def test_unique_names():

@@ -1,4 +1,5 @@
-"""configs/: every file is composed at every size of its papers, and compared with what these give or with `mle`."""
+"""configs/: every file is composed at every size of its papers, and compared with what these give
+or with `mle`."""
 
 import re
 from functools import cache
@@ -12,7 +13,11 @@ from fairseq.data import Dictionary
 from scripts.train import composed, options_of, with_defaults
 from tests.conftest import ROOT
 
-GIVEN = {"task.data": ROOT / "tests", "checkpoint.save_dir": "/s", "checkpoint.finetune_from_model": ROOT / "README.md"}
+GIVEN = {
+    "task.data": ROOT / "tests",
+    "checkpoint.save_dir": "/s",
+    "checkpoint.finetune_from_model": ROOT / "README.md",
+}
 """For the options that have to be given; the first and last must exist."""
 ADAM = {"_name": "adam", "weight_decay": 0.01, "adam_betas": "(0.9,0.98)", "adam_eps": 1e-8}
 ADAM_L2 = ADAM | {"_name": "adam_l2", "weight_decay": 0.001, "adam_betas": "(0.9,0.999)"}
@@ -20,14 +25,20 @@ BY_TORCH = ADAM | {"adam_betas": "(0.9,0.999)"}  # PyTorch's defaults
 VASWANI = ADAM | {"weight_decay": 0.0, "adam_eps": 1e-9}
 SIX, BIG = (6, 512, 2048, 8, 0.1), (6, 1024, 4096, 16, 0.3)
 SIZES = {
-    # layers, hidden and projection dimension, heads, dropout; tokens per update; learning rate, updates, clipping,
-    # warm-up; optimizer: what the papers say, and what size/*.yaml says is ours or inferred
+    # layers, hidden and projection dimension, heads, dropout; tokens per update; learning rate,
+    # updates, clipping, warm-up; optimizer: what the papers say, and what size/*.yaml says is ours
+    # or inferred
     "wikitext103": {
         "agg": ((24, 1024, 4096, 16, 0.1), 32768, (7e-4, 50000, 0.0, 4000), ADAM),
         "agg-study": (SIX, 32768, (7e-4, 40000, 0.0, 4000), ADAM),
         "agps": (SIX, 32768, (5e-4, 50000, 0.0, 4000), BY_TORCH),
         "f2": ((12, 512, 2048, 8, 0.1), 8 * 1024, (1e-4, 200000, 0.25, 0), ADAM_L2),
-        "f2-lyrics": ((12, 512, 2048, 8, 0.1), 16 * 512, (2e-4, 200000, 0.25, 0), ADAM_L2 | {"weight_decay": 0.0}),
+        "f2-lyrics": (
+            (12, 512, 2048, 8, 0.1),
+            16 * 512,
+            (2e-4, 200000, 0.25, 0),
+            ADAM_L2 | {"weight_decay": 0.0},
+        ),
         # the paper's optimizer, tying and form of the schedule
         "agg-small": (SIX, 32768, (7e-4, 10000, 0.0, 2000), ADAM),
         "agg-study-small": (SIX, 32768, (7e-4, 10000, 0.0, 2000), ADAM),
@@ -40,7 +51,8 @@ SIZES = {
         "agg-big": (BIG, 65536, (1e-3, 190000, 0.0, 4000), ADAM),
         "agps-base": (SIX, 65536, (1e-3, 38000, 0.0, 4000), BY_TORCH),  # Tables 6 and 7
         "agps-big": (BIG, 65536, (1e-3, 114000, 0.0, 4000), BY_TORCH),
-        "vaswani-base": (SIX, 25000, (512**-0.5 * 4000**-0.5, 100000, 0.0, 4000), VASWANI),  # their Sec. 5
+        # their Sec. 5
+        "vaswani-base": (SIX, 25000, (512**-0.5 * 4000**-0.5, 100000, 0.0, 4000), VASWANI),
         "vaswani-big": (BIG, 25000, (1024**-0.5 * 4000**-0.5, 300000, 0.0, 4000), VASWANI),
         "agg-base-small": (SIX, 65536, (1e-3, 10000, 0.0, 4000), ADAM),
         "agps-base-small": (SIX, 65536, (1e-3, 10000, 0.0, 4000), BY_TORCH),
@@ -89,7 +101,8 @@ def written(folder, name, *overrides):
 
 @cache
 def configured(folder, name, *overrides):
-    """The whole configuration as scripts/train.sh composes and checks it: an option that does not exist is an error."""
+    """The whole configuration as scripts/train.sh composes and checks it: an option that does not
+    exist is an error."""
     given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
     return with_defaults(written(folder, name, *given, *overrides))
 
@@ -107,8 +120,15 @@ def values(section, expected):
 def sizes_of(folder, name):
     """The sizes at which the README of the folder has a file, and those of no paper."""
     readme = (ROOT / "configs" / folder / "README.md").read_text()
-    rows = re.findall(r"^\| (`[^|]+) \| (`[^|]+) \|.* = ([\d,]+) per update \|", readme, re.MULTILINE)
-    sizes = [size for sizes, names, _ in rows if f"`{name}`" in names for size in re.findall(r"`([^`]+)`", sizes)]
+    rows = re.findall(
+        r"^\| (`[^|]+) \| (`[^|]+) \|.* = ([\d,]+) per update \|", readme, re.MULTILINE
+    )
+    sizes = [
+        size
+        for sizes, names, _ in rows
+        if f"`{name}`" in names
+        for size in re.findall(r"`([^`]+)`", sizes)
+    ]
     assert sizes, f"{folder}/README.md does not say how to train {name}"
     for these, _, tokens in rows:
         for size in re.findall(r"`([^`]+)`", these):
@@ -119,58 +139,90 @@ def sizes_of(folder, name):
 
 def test_every_file_is_checked():
     for folder in FOLDERS:
-        assert {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")} == {*CRITERIONS[folder], "shared"}
-        assert {path.stem for path in (ROOT / "configs" / folder / "size").iterdir()} == set(SIZES[folder])
+        assert {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")} == {
+            *CRITERIONS[folder],
+            "shared",
+        }
+        assert {path.stem for path in (ROOT / "configs" / folder / "size").iterdir()} == set(
+            SIZES[folder]
+        )
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_sizes_of_the_papers(folder):
-    for size, (dimensions, tokens, (rate, updates, clipping, warmup), optimizer) in SIZES[folder].items():
+    for size, (dimensions, tokens, (rate, updates, clipping, warmup), optimizer) in SIZES[
+        folder
+    ].items():
         cfg = configured(folder, "mle", f"size={size}")
         for side in ("encoder", "decoder") if folder == "wmt14_en_de" else ("decoder",):
             names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-            assert (*(cfg.model[f"{side}_{name}"] for name in names), cfg.model.dropout) == dimensions, size
+            assert (
+                *(cfg.model[f"{side}_{name}"] for name in names),
+                cfg.model.dropout,
+            ) == dimensions, size
         assert cfg.dataset.max_tokens * cfg.optimization.update_freq[0] == tokens, size
         assert cfg.optimization.lr[0] == pytest.approx(rate, rel=1e-4), size
-        assert (cfg.optimization.max_update, cfg.optimization.clip_norm) == (updates, clipping), size
+        assert (cfg.optimization.max_update, cfg.optimization.clip_norm) == (updates, clipping), (
+            size
+        )
         schedule = (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates)
         assert schedule == ("inverse_sqrt" if warmup else "fixed", warmup), size
         assert values(cfg.optimizer, optimizer) == optimizer, size
         assert cfg.common.cpu == (size == "tiny")
         if folder == "wikitext103":
-            assert cfg.model.decoder_normalize_before  # fairseq 0.9 forces it for every transformer_lm
+            # fairseq 0.9 forces it for every transformer_lm
+            assert cfg.model.decoder_normalize_before
             assert {cfg.model.decoder_input_dim, cfg.model.decoder_output_dim} == {dimensions[1]}
             assert cfg.dataset.max_tokens % cfg.task.tokens_per_sample == 0
             assert cfg.model.share_decoder_input_output_embed == (not size.startswith("f2"))
         else:
-            assert cfg.model.share_all_embeddings and (cfg.task.source_lang, cfg.task.target_lang) == ("en", "de")
-            assert cfg.checkpoint.keep_interval_updates == (20 if size == "vaswani-big" else 5)  # their Sec. 6.1
+            assert cfg.model.share_all_embeddings and (
+                cfg.task.source_lang,
+                cfg.task.target_lang,
+            ) == ("en", "de")
+            # their Sec. 6.1
+            assert cfg.checkpoint.keep_interval_updates == (20 if size == "vaswani-big" else 5)
             assert cfg.criterion.label_smoothing == 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_criterions_of_the_papers(folder):
-    """The criterion as its paper has it, which the sizes of no paper may adapt; all else is that of `mle`."""
+    """The criterion as its paper has it, which the sizes of no paper may adapt; all else is that of
+    `mle`."""
     for name, expected in CRITERIONS[folder].items():
-        header, _, _ = (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")
+        header, _, _ = (
+            (ROOT / "configs" / folder / f"{name}.yaml").read_text().partition("\ndefaults:")
+        )
         assert re.search(r"(Yu|Choi|Gao) et al\. \(20\d\d\)", header)
         is_tuned = name in ("face", "ul-sequence")
-        needed = ["task.data", "checkpoint.save_dir", *["checkpoint.finetune_from_model"] * is_tuned]
+        needed = [
+            "task.data",
+            "checkpoint.save_dir",
+            *["checkpoint.finetune_from_model"] * is_tuned,
+        ]
         assert sorted(missing_keys(written(folder, name))) == sorted(needed)
         sizes = sizes_of(folder, name)
         assert configured(folder, name, f"size={sizes[0]}").criterion._name == expected["_name"]
         for size in sizes:
-            cfg, plain = written(folder, name, f"size={size}"), written(folder, "mle", f"size={size}")
+            cfg, plain = (
+                written(folder, name, f"size={size}"),
+                written(folder, "mle", f"size={size}"),
+            )
             smoothing = {"label_smoothing": 0.1} if folder == "wmt14_en_de" else {}
             if size == "tiny" or name == "freeze-until":
-                assert dict(cfg.criterion).items() >= {"_name": expected["_name"], **smoothing}.items(), (name, size)
+                assert (
+                    dict(cfg.criterion).items() >= {"_name": expected["_name"], **smoothing}.items()
+                ), (name, size)
             else:
                 assert dict(cfg.criterion) == expected | smoothing, (name, size)
             if is_tuned and size in ("f2", "f2-small"):  # Choi et al. (2020), Table 7
                 assert (cfg.optimization.lr[0], cfg.optimization.max_update) == (1e-5, 1500)
             if not is_tuned:
-                assert cfg.optimization == plain.optimization and cfg.lr_scheduler == plain.lr_scheduler, (name, size)
+                assert (
+                    cfg.optimization == plain.optimization
+                    and cfg.lr_scheduler == plain.lr_scheduler
+                ), (name, size)
             if name != "f2":
                 assert cfg.model == plain.model, (name, size)
             for section in ("optimizer", "task", "dataset", "common"):
@@ -179,7 +231,11 @@ def test_criterions_of_the_papers(folder):
 
 def test_the_factorized_layer_and_the_checkpoints_of_a_curve():
     model = configured("wikitext103", "f2", "size=f2").model
-    assert (model._name, str(model.f2_assignment), model.f2_classes) == ("transformer_lm_f2", "mefmax", 0)
+    assert (model._name, str(model.f2_assignment), model.f2_classes) == (
+        "transformer_lm_f2",
+        "mefmax",
+        0,
+    )
     for size, every in (("agg-study", 2000), ("agg-study-small", 500), ("tiny", 50)):
         checkpoint = written("wikitext103", "freeze-until", f"size={size}").checkpoint
         assert (checkpoint.save_interval_updates, checkpoint.keep_interval_updates) == (every, -1)
@@ -199,9 +255,20 @@ def test_wikitext2():
         for one in (cfg, tiny):
             assert one.criterion._name == ("cosreg" if "cosreg-cosreg" in name else "mle")
             assert one.lr_scheduler._name == "fixed" and one.optimizer._name == "nt_asgd"
-        assert (cfg.task.tokens_per_sample, cfg.dataset.max_tokens, cfg.dataset.max_tokens_valid) == (70, 80 * 70, 700)
-        assert (cfg.optimization.clip_norm, cfg.optimization.max_epoch, cfg.optimization.lr) == (0.25, 750, [30])
-        assert (cfg.optimizer.weight_decay, cfg.optimizer.asgd_patience) == (1.2e-6, 0 if tuned else 5)
+        assert (
+            cfg.task.tokens_per_sample,
+            cfg.dataset.max_tokens,
+            cfg.dataset.max_tokens_valid,
+        ) == (70, 80 * 70, 700)
+        assert (cfg.optimization.clip_norm, cfg.optimization.max_epoch, cfg.optimization.lr) == (
+            0.25,
+            750,
+            [30],
+        )
+        assert (cfg.optimizer.weight_decay, cfg.optimizer.asgd_patience) == (
+            1.2e-6,
+            0 if tuned else 5,
+        )
         assert cfg.checkpoint.patience == (5 if tuned else -1)
         assert tiny.common.cpu and tiny.optimization.max_update == (200 if tuned else 600)
         assert tiny.optimizer.asgd_patience == (0 if tuned else 2)
@@ -215,12 +282,14 @@ BUILT = {
     ("wmt14_en_de", "mle"): (37_000, dict.fromkeys(SIZES["wmt14_en_de"], OF_SIX["wmt14_en_de"]) | {
         "agg-big": 214_249_472, "agps-big": 214_249_472, "vaswani-big": 214_249_472, "tiny": 5_730_304,
     }),
-    ("wikitext2", "cosreg-mle"): (33_274, {"paper": 33_556_078, "tiny": 4_557_054}),  # that of AWD-LSTM's authors
+    # that of AWD-LSTM's authors
+    ("wikitext2", "cosreg-mle"): (33_274, {"paper": 33_556_078, "tiny": 4_557_054}),
     ("cures", "mle"): (10_000, {"": 740_352}),
     ("demo", "agg"): (8_000, {"": 1_421_312}),
 }  # fmt: skip
-"""Words without the four special tokens, and the parameters at each size. A layer of D dimensions has 12 D² + 13 D,
-in a decoder with an encoder 16 D² + 19 D. W has D per symbol; the models of F² have two, and learned positions."""
+"""Words without the four special tokens, and the parameters at each size. A layer of D dimensions
+has 12 D² + 13 D, in a decoder with an encoder 16 D² + 19 D. W has D per symbol; the models of F²
+have two, and learned positions."""
 
 
 @pytest.mark.slow

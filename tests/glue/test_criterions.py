@@ -1,4 +1,5 @@
-"""What every criterion has in common, and what `agg` learns from fairseq, inside fairseq's own task and trainer."""
+"""What every criterion has in common, and what `agg` learns from fairseq, inside fairseq's own task
+and trainer."""
 
 import math
 import re
@@ -13,11 +14,23 @@ from agg_fairseq.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
 from tests.commands import one_line
 from tests.conftest import ROOT, called
-from tests.small_trainings import EVERY_CRITERION, LM, MT, TIED, batches, build, gradients, logged, trainer_for
+from tests.small_trainings import (
+    EVERY_CRITERION,
+    LM,
+    MT,
+    TIED,
+    batches,
+    build,
+    gradients,
+    logged,
+    trainer_for,
+)
 
 WEIGHTS = {"ul_alpha": 0.5, "adv_epsilon": 0.4, "cosreg_gamma": 3.0}
 LOGGED = ("ul_loss", "adv_loss", "cosreg")
-WITH_TERMS = [part for name, weight in WEIGHTS.items() for part in (f"--{name.replace('_', '-')}", weight)]
+WITH_TERMS = [
+    part for name, weight in WEIGHTS.items() for part in (f"--{name.replace('_', '-')}", weight)
+]
 WITHOUT_TERMS = ("--ul-alpha", 0, "--cosreg-gamma", 0)
 
 
@@ -28,8 +41,9 @@ BASES["unlikelihood_sequence"] = (LM, TIED)
 @pytest.mark.grid(4)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, mt_data, name):
-    """Every gradient is that of the naive implementation with the gates, position weights and terms of this criterion,
-    also of a tied embedding. Terms are logged only where they have a weight; nll_loss and ppl are the model's."""
+    """Every gradient is that of the naive implementation with the gates, position weights and terms
+    of this criterion, also of a tied embedding. Terms are logged only where they have a weight;
+    nll_loss and ppl are the model's."""
     base, *tied = BASES[name]
     data = lm_data if base is LM else mt_data
     trainer, _ = trainer_for(data, *EVERY_CRITERION[name], *tied, *WITH_TERMS, base=base)
@@ -41,7 +55,10 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     plain.model.load_state_dict(trainer.model.state_dict())
     update = 2 if name == "unlikelihood_sequence" else 1  # in this one it trains on the batch
     grads, log = gradients(trainer, batch, update)
-    found, expected = logged(criterion, [log]), logged(plain.criterion, [gradients(plain, batch, update)[1]])
+    found, expected = (
+        logged(criterion, [log]),
+        logged(plain.criterion, [gradients(plain, batch, update)[1]]),
+    )
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     assert found["ppl"] == pytest.approx(expected["ppl"], rel=2e-3)
     assert not {*LOGGED} & expected.keys()
@@ -57,9 +74,12 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
         candidates=previous_tokens(target, pad), ul_alpha=0.5, adv_epsilon=0.4, ignore_index=pad,
     )  # fmt: skip
     penalty = 3.0 * cosine_regularizer(weight, ignore_index=pad)
-    right = torch.autograd.grad(naive + batch["ntokens"] * penalty, list(trainer.model.parameters()))
+    right = torch.autograd.grad(
+        naive + batch["ntokens"] * penalty, list(trainer.model.parameters())
+    )
     for parameter, one, expected in zip(trainer.model.parameters(), grads, right, strict=True):
-        if parameter is weight and name == "freeze_rare":  # which takes the gradient of the frozen rows away
+        # which takes the gradient of the frozen rows away
+        if parameter is weight and name == "freeze_rare":
             expected = expected.index_fill(0, criterion.rare.nonzero().flatten(), 0)
         torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
 
@@ -78,13 +98,20 @@ def test_when_statistics_are_formed():
         statistics.start_update(update)
         assert bool(statistics.of(one, True)) == is_due == bool(statistics.of(other, True))
         assert statistics.of(one, True) == {}
-        assert statistics.of(one, False)["mean_share"][0] < 0.9 < statistics.of(other, False)["mean_share"][0]
+        assert (
+            statistics.of(one, False)["mean_share"][0]
+            < 0.9
+            < statistics.of(other, False)["mean_share"][0]
+        )
     assert all(math.isnan(value) for value, _ in statistics.of(one * math.nan, False).values())
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
-    """Those of an update; neither dummy batches nor validation add to it. Special tokens are never rare."""
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3)
+    """Those of an update; neither dummy batches nor validation add to it. Special tokens are never
+    rare."""
+    trainer, _ = trainer_for(
+        lm_data, "--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3
+    )
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     data = batches(trainer.cfg, trainer.task)
 
@@ -92,15 +119,23 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
         tokens = torch.cat([batch["target"].flatten() for batch in group])
         return torch.bincount(tokens[tokens != dictionary.pad()], minlength=len(dictionary))
 
-    trainer.train_step([data[0], data[1], {}])  # an empty batch: fairseq repeats its first as a dummy
+    # an empty batch: fairseq repeats its first as a dummy
+    trainer.train_step([data[0], data[1], {}])
     log = trainer.valid_step(data[5])
     assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
-    assert torch.equal(objective.counter.current, counts(data[:2])) and objective.current_gates is None
+    assert (
+        torch.equal(objective.counter.current, counts(data[:2])) and objective.current_gates is None
+    )
     trainer.train_step(data[2:5])
-    assert torch.equal(objective.counter.appearances, counts(data[:2])) and objective.counter.updates == 1
+    assert (
+        torch.equal(objective.counter.appearances, counts(data[:2]))
+        and objective.counter.updates == 1
+    )
     assert torch.equal(objective.counter.current, counts(data[2:5]))
     special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
-    special += [row for row, token in enumerate(dictionary.symbols) if token.startswith("madeupword")]
+    special += [
+        row for row, token in enumerate(dictionary.symbols) if token.startswith("madeupword")
+    ]
     rare = objective.current_gates.rare
     assert rare.any() and not rare[special].any()
 
@@ -117,7 +152,9 @@ def test_a_window_is_one_epoch_and_a_static_group_fixed_after_its_own(lm_data, f
 
 
 @pytest.mark.parametrize(("epochs", "is_told"), [(9, True), (10, False)])
-def test_a_window_that_is_more_than_a_tenth_of_the_training_is_told_of(lm_data, caplog, epochs, is_told):
+def test_a_window_that_is_more_than_a_tenth_of_the_training_is_told_of(
+    lm_data, caplog, epochs, is_told
+):
     updates = epochs * len(batches(*build(lm_data)[:2]))
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--max-update", updates)
     with caplog.at_level("WARNING"):
@@ -126,10 +163,13 @@ def test_a_window_that_is_more_than_a_tenth_of_the_training_is_told_of(lm_data, 
 
 
 def test_the_criterion_follows_the_model_to_its_device(lm_data):
-    """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU here."""
+    """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU
+    here."""
     _, task, model, criterion = build(lm_data, "--criterion", "agg")
     seen = []
-    criterion.start_update = lambda update_num: seen.append(criterion.objective.counter.current.device.type)
+    criterion.start_update = lambda update_num: seen.append(
+        criterion.objective.counter.current.device.type
+    )
     optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
@@ -139,11 +179,17 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1), "both alpha 0.1 and rare_fraction 0.2; drop one"),
+        (
+            ("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1),
+            "both alpha 0.1 and rare_fraction 0.2; drop one",
+        ),
         (("agg", "--agg-window", -1), "expected a window of at least 1 update, got -1"),
         (("mle", "--ddp-backend", "slowmo"), "expected pytorch_ddp or legacy_ddp"),
         (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
-        (("unlikelihood_sequence",), "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50"),
+        (
+            ("unlikelihood_sequence",),
+            "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50",
+        ),
     ],
 )
 def test_bad_options_are_one_line_and_status_2(lm_data, capsys, options, words):
@@ -151,25 +197,41 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys, options, words):
 
 
 def test_columns_of_a_criterion_that_trained_before_are_forgotten():
-    """As after --reset-optimizer with another criterion: its meters come from the checkpoint, and stay empty."""
-    log = {"loss": 3.0, "nll_loss": 2.0, "nll_tokens": 4, "ntokens": 4, "nsentences": 1, "sample_size": 4}
+    """As after --reset-optimizer with another criterion: its meters come from the checkpoint, and
+    stay empty."""
+    log = {
+        "loss": 3.0,
+        "nll_loss": 2.0,
+        "nll_tokens": 4,
+        "ntokens": 4,
+        "nsentences": 1,
+        "sample_size": 4,
+    }
     criterions = fairseq_criterions.CRITERION_REGISTRY
     with metrics.aggregate("restored", new_root=True) as aggregator:
-        former = log | {"rare_tokens": 9.0, "rare_tokens_number": 1, "ul_loss": 1.0, "ul_loss_number": 1}
+        former = log | {
+            "rare_tokens": 9.0,
+            "rare_tokens_number": 1,
+            "ul_loss": 1.0,
+            "ul_loss_number": 1,
+        }
         criterions["agg"].reduce_metrics([former])
         metrics.log_scalar("of_another_criterion", 1.0)
         assert {"rare_tokens", "ul_loss", "of_another_criterion"} <= aggregator.keys()
         metrics.reset_meters("restored")
         criterions["mle"].reduce_metrics([log])
         assert aggregator.get_smoothed_values() == {"loss": 1.082, "nll_loss": 0.721, "ppl": 1.65}
-        criterions["mle"].reduce_metrics([dict.fromkeys(log, 0)])  # of a batch without targets: no division by 0
+        # of a batch without targets: no division by 0
+        criterions["mle"].reduce_metrics([dict.fromkeys(log, 0)])
 
 
 def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     """That of docs/objectives.md, in a folder of its own, through --user-dir."""
     page = (ROOT / "docs" / "objectives.md").read_text()
     (tmp_path / "own_method").mkdir()
-    (tmp_path / "own_method" / "__init__.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    (tmp_path / "own_method" / "__init__.py").write_text(
+        re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    )
     printed = called(
         "train", lm_data, "--user-dir", tmp_path / "own_method", *LM, "--criterion", "last_token", "--ul-alpha", 0.1,
         "--optimizer", "adam", "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,

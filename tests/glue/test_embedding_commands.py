@@ -1,4 +1,5 @@
-"""The commands `word-similarity` and `neighbors`, called in this process on embeddings that are known."""
+"""The commands `word-similarity` and `neighbors`, called in this process on embeddings that are
+known."""
 
 import json
 
@@ -10,12 +11,21 @@ from scipy.stats import spearmanr
 
 from tests.commands import LANGUAGE_MODEL, read_result, refused, run, save_checkpoint, table
 
-TEXT = "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
+TEXT = (
+    "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
+)
 WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
-"""In the order of the dictionary, after its four special tokens: two frequent words, four medium, two rare."""
+"""In the order of the dictionary, after its four special tokens: two frequent words, four medium,
+two rare."""
 VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
 SCORES = {
-    "sea lake": 8, "sea river": 9, "lake river": 9.5, "Paris Rome": 7, "sea paris": 1, "Sea Pool": 6, "the car": 3,
+    "sea "
+    "lake": 8, "sea "
+        "river": 9, "lake "
+        "river": 9.5, "Paris "
+        "Rome": 7, "sea "
+        "paris": 1, "Sea "
+        "Pool": 6, "the car": 3,
 }  # fmt: skip
 
 
@@ -46,7 +56,9 @@ def weight_of(vectors):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    return save_checkpoint(tmp_path / "mle" / "checkpoint_best.pt", weight_of(VECTORS), LANGUAGE_MODEL)
+    return save_checkpoint(
+        tmp_path / "mle" / "checkpoint_best.pt", weight_of(VECTORS), LANGUAGE_MODEL
+    )
 
 
 @pytest.fixture
@@ -60,29 +72,48 @@ def turned(tmp_path):
 def scored(tmp_path):
     """A data set of human scores, with ends of lines as in the original WordSim-353."""
     path = tmp_path / "scored.txt"
-    path.write_bytes("".join("\t".join([*pair.split(), str(s)]) + "\r\n" for pair, s in SCORES.items()).encode())
+    path.write_bytes(
+        "".join("\t".join([*pair.split(), str(s)]) + "\r\n" for pair, s in SCORES.items()).encode()
+    )
     return path
 
 
 def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, capsys):
-    """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car` is no word."""
-    # Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4, 2.5. Less their mean:
-    # (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
+    """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car`
+    is no word."""
+    # Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4,
+    # 2.5. Less their mean: (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
     target = tmp_path / "out.json"
-    arguments = ("word-similarity", checkpoint, turned, "--data", data, "--datasets", scored, "--json", target)
+    arguments = (
+        "word-similarity",
+        checkpoint,
+        turned,
+        "--data",
+        data,
+        "--datasets",
+        scored,
+        "--json",
+        target,
+    )
     printed = run(capsys, *arguments)
     header, body = table(printed)
     assert header == ["", "scored"]
     assert [row[0] for row in body] == ["mle", "agg", "pairs of mle", "pairs of agg"]
     assert [row[1] for row in body if row[0] != "agg"] == ["31.62", "4/7", "5/7"]
-    assert "matrix:decoder.output_projection.weight(tied)|datasets:scored|" in printed and "|bpe:words|" in printed
+    assert (
+        "matrix:decoder.output_projection.weight(tied)|datasets:scored|" in printed
+        and "|bpe:words|" in printed
+    )
     result = read_result(target)
     assert result["mle"]["spearman"]["scored"] == pytest.approx(10**-0.5)
     assert result["mle"]["covered"]["scored"] == 4 and result["agg"]["covered"]["scored"] == 5
 
 
-def test_word_similarity_of_named_data_sets(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
-    """Names, files, each once; two files of one name go by their paths; one row of pairs where it can be."""
+def test_word_similarity_of_named_data_sets(
+    data, checkpoint, scored, tmp_path, capsys, monkeypatch
+):
+    """Names, files, each once; two files of one name go by their paths; one row of pairs where it
+    can be."""
     folder = tmp_path / "word-similarity"
     folder.mkdir()
     for name in ("RG65", "MEN"):
@@ -101,45 +132,87 @@ def test_word_similarity_of_named_data_sets(data, checkpoint, scored, tmp_path, 
 
 
 def test_word_similarity_of_words_in_pieces(tmp_path, capsys):
-    """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1), `lake` and `sea`."""
+    """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1),
+    `lake` and `sea`."""
     dictionary = write_data(tmp_path, {"train": "sea@@ r lake sea"})
     vectors = {"sea@@": [0.0, 2], "r": [1, 0], "lake": [1, 0], "sea": [0, 1]}
     weight = weight_of([vectors[token] for token in dictionary.symbols[4:]])
     path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
     (tmp_path / "codes").write_text("#version: 0.2\ns e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
-    (tmp_path / "pairs.txt").write_text("sear\tlake\t1\nsear\tsea\t2\nlake\tsea\t0\nsearch\tsea\t9\n")
+    (tmp_path / "pairs.txt").write_text(
+        "sear\tlake\t1\nsear\tsea\t2\nlake\tsea\t0\nsearch\tsea\t9\n"
+    )
     arguments = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
     printed = run(capsys, "word-similarity", path, "--datasets", tmp_path / "pairs.txt", *arguments)
-    assert table(printed)[1] == [["m", "100.00"], ["pairs", "3/4"]] and "|bpe:subword_nmt|" in printed
-    body = table(run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *arguments))[1]
+    assert (
+        table(printed)[1] == [["m", "100.00"], ["pairs", "3/4"]] and "|bpe:subword_nmt|" in printed
+    )
+    body = table(
+        run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *arguments)
+    )[1]
     assert body[0][0].replace("†", "") == "sear (mean of sea@@ r)"
-    assert [cell.replace("†", "") for cell in body[0][2:]] == ["sea (0.89)", "lake (0.45)"]  # 2/√5 and 1/√5
+    # 2/√5 and 1/√5
+    assert [cell.replace("†", "") for cell in body[0][2:]] == ["sea (0.89)", "lake (0.45)"]
     assert body[1][0].replace("†", "") == "lake"
 
 
 def test_word_similarity_as_published(tmp_path, capsys):
-    """As `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>` for missing tokens (here `L`),
-    no second look in lower case, every pair. In our own protocol, only `low` has a token, `Ġlow`."""
+    """As `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>` for missing
+    tokens (here `L`), no second look in lower case, every pair. In our own protocol, only `low` has
+    a token, `Ġlow`."""
     pieces = [*"Ġlowers", "L", "ow", "low", "er", "Ġl", "Ġlow"]
     ids = {piece: str(100 + index) for index, piece in enumerate(pieces)}
-    (tmp_path / "encoder.json").write_text(json.dumps({piece: int(index) for piece, index in ids.items()}))
-    (tmp_path / "vocab.bpe").write_text("#version: 0.2\no w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8")
-    options = ("--bpe", "gpt2", "--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe")
+    (tmp_path / "encoder.json").write_text(
+        json.dumps({piece: int(index) for piece, index in ids.items()})
+    )
+    (tmp_path / "vocab.bpe").write_text(
+        "#version: 0.2\no w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8"
+    )
+    options = (
+        "--bpe",
+        "gpt2",
+        "--gpt2-encoder-json",
+        tmp_path / "encoder.json",
+        "--gpt2-vocab-bpe",
+    )
     options += (tmp_path / "vocab.bpe",)
-    dictionary = write_data(tmp_path, {"train": " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow"))})
+    dictionary = write_data(
+        tmp_path, {"train": " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow"))}
+    )
     weight = torch.randn(len(dictionary), 4, generator=torch.Generator().manual_seed(1))
     path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
-    pairs = [("low", "lower", 5.0), ("low", "Low", 1), ("Low", "l", 2), ("lower", "l", 4), ("low", "l", 3)]
-    (tmp_path / "pairs.txt").write_text("".join(f"{one}\t{other}\t{score}\n" for one, other, score in pairs))
+    pairs = [
+        ("low", "lower", 5.0),
+        ("low", "Low", 1),
+        ("Low", "l", 2),
+        ("lower", "l", 4),
+        ("low", "l", 3),
+    ]
+    (tmp_path / "pairs.txt").write_text(
+        "".join(f"{one}\t{other}\t{score}\n" for one, other, score in pairs)
+    )
 
     def vector(word):
         split = {"low": ["low"], "lower": ["low", "er"], "Low": ["L", "ow"], "l": ["l"]}[word]
-        rows = [weight[dictionary.indices.get(ids[piece], dictionary.indices["<unk>"])] for piece in split]
+        rows = [
+            weight[dictionary.indices.get(ids[piece], dictionary.indices["<unk>"])]
+            for piece in split
+        ]
         return torch.stack(rows).double().mean(0)
 
-    cosines = [torch.cosine_similarity(vector(one), vector(other), dim=0).item() for one, other, _ in pairs]
+    cosines = [
+        torch.cosine_similarity(vector(one), vector(other), dim=0).item() for one, other, _ in pairs
+    ]
     expected = 100 * spearmanr(cosines, [score for *_, score in pairs]).statistic
-    start = ("word-similarity", path, "--data", tmp_path, "--datasets", tmp_path / "pairs.txt", *options)
+    start = (
+        "word-similarity",
+        path,
+        "--data",
+        tmp_path,
+        "--datasets",
+        tmp_path / "pairs.txt",
+        *options,
+    )
     printed = run(capsys, *start, "--as-published")
     assert table(printed)[1] == [["m", f"{expected:.2f}"], ["pairs", "5/5"]]
     assert "|split:without-space|case:as-written|missing-tokens:<unk>|" in printed
@@ -147,12 +220,30 @@ def test_word_similarity_as_published(tmp_path, capsys):
 
 
 def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
-    """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>` special."""
+    """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>`
+    special."""
     start, target = ("neighbors", checkpoint, "--data", data, "--words"), tmp_path / "out.json"
-    printed = run(capsys, start[0], turned, *start[1:], "lake", "Rome", "lake", "--topk", "3", "--json", target)
+    printed = run(
+        capsys,
+        start[0],
+        turned,
+        *start[1:],
+        "lake",
+        "Rome",
+        "lake",
+        "--topk",
+        "3",
+        "--json",
+        target,
+    )
     header, body = table(printed)
     assert header == ["", "checkpoint", "1", "2", "3"]
-    assert [row[:2] for row in body] == [["lake", "agg"], ["lake", "mle"], ["Rome†", "agg"], ["Rome†", "mle"]]
+    assert [row[:2] for row in body] == [
+        ["lake", "agg"],
+        ["lake", "mle"],
+        ["Rome†", "agg"],
+        ["Rome†", "mle"],
+    ]
     assert body[1][2:] == ["river (0.99)", "sea (0.95)", "the (0.89)"]
     assert body[3][2:] == ["Paris (0.95)", "the (0.89)", "river (0.71)"]
     assert "|groups:30%/50%/20%-of-types|†:rare|" in printed
@@ -165,7 +256,9 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert lake["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
     # Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table.
     printed = run(capsys, *start, "Paris", "--topk", "9")
-    assert table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"] and "x\\|y† (-1.00)" in printed
+    assert (
+        table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"] and "x\\|y† (-1.00)" in printed
+    )
 
 
 def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
@@ -174,7 +267,12 @@ def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys, m
     for command, *arguments, words in (
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
         ("word-similarity", "--datasets", "MEN", "/word-similarity/MEN.txt: unreadable"),
-        ("word-similarity", "--datasets", tmp_path / "bad.txt", "bad.txt, line 2: found 'sea\\tlake'; expected"),
+        (
+            "word-similarity",
+            "--datasets",
+            tmp_path / "bad.txt",
+            "bad.txt, line 2: found 'sea\\tlake'; expected",
+        ),
         ("neighbors", "--words", "Athens", "--words: found 'Athens', which the vocabulary"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
         ("neighbors", "--words", "sea", "<unk>", "--words: found '<unk>', which the vocabulary"),

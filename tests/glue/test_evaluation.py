@@ -1,4 +1,5 @@
-"""The evaluations as they are used from a notebook: functions of opened checkpoints that return a Result."""
+"""The evaluations as they are used from a notebook: functions of opened checkpoints that return a
+Result."""
 
 import json
 import logging
@@ -15,35 +16,49 @@ from tests.conftest import ROOT
 
 
 def shape(value):
-    """The names in a JSON value by the types of what they name; of a list, those of its first item."""
+    """The names in a JSON value by the types of what they name; of a list, those of its first
+    item."""
     if isinstance(value, list):
         return [shape(item) for item in value[:1]]
     if isinstance(value, dict):
         names = {}
         for name, item in value.items():
             if name != "criterion":
-                names.setdefault(json.dumps(shape(item), ensure_ascii=False).replace('"', ""), []).append(name)
+                names.setdefault(
+                    json.dumps(shape(item), ensure_ascii=False).replace('"', ""), []
+                ).append(name)
         return {of_type: ", ".join(of_names) for of_type, of_names in names.items()}
-    return {str: "text", bool: "flag", int: "number", float: "number", type(None): "null"}[type(value)]
+    return {str: "text", bool: "flag", int: "number", float: "number", type(None): "null"}[
+        type(value)
+    ]
 
 
 def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
-    """tests/glue/json_schema.json has the names and types in the JSON of the evaluations, for this version."""
+    """tests/glue/json_schema.json has the names and types in the JSON of the evaluations, for this
+    version."""
     run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
     (tmp_path / "pairs.txt").write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
-    (tmp_path / "log").write_text("".join(f"{part}\ta b c d\n" for part in ("S-0", "T-0", "H-0\t-1", "D-0\t-1")))
-    generated = evaluation.generate_texts(run["mle"], lm_data, tmp_path / "t.jsonl", prefix_length=5, length=5)
+    (tmp_path / "log").write_text(
+        "".join(f"{part}\ta b c d\n" for part in ("S-0", "T-0", "H-0\t-1", "D-0\t-1"))
+    )
+    generated = evaluation.generate_texts(
+        run["mle"], lm_data, tmp_path / "t.jsonl", prefix_length=5, length=5
+    )
     results = {
         "perplexity": evaluation.perplexity(run, text, calibrate=BinarizedText(lm_data)),
         "isotropy": evaluation.isotropy(run, lm_data),
         "neighbors": evaluation.neighbors(run, lm_data, words=["w3"], topk=2),
-        "word_similarity": evaluation.word_similarity(run, lm_data, datasets=[tmp_path / "pairs.txt"]),
+        "word_similarity": evaluation.word_similarity(
+            run, lm_data, datasets=[tmp_path / "pairs.txt"]
+        ),
         "group_shares": evaluation.group_shares(lm_data, tokens_per_update=64),
         "generate_texts": replace(generated, rows={"t": generated[str(tmp_path / "t.jsonl")]}),
         "text_metrics": evaluation.text_metrics({"t": tmp_path / "t.jsonl"}, lm_data),
         "bleu": evaluation.bleu({"log": tmp_path / "log"}),
     }
-    shapes = {name: shape(json.loads(json.dumps(result.json()))) for name, result in results.items()}
+    shapes = {
+        name: shape(json.loads(json.dumps(result.json()))) for name, result in results.items()
+    }
     found = {"schema": SCHEMA, "json": shapes}
     path = ROOT / "tests" / "glue" / "json_schema.json"
     golden = json.loads(path.read_text())
@@ -55,7 +70,9 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
 
 def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsys):
     """The section "From Python" of docs/evaluation.md, for a word that this corpus has."""
-    blocks = re.findall(r"```python\n([^>].*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.S)
+    blocks = re.findall(
+        r"```python\n([^>].*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.S
+    )
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "runs").symlink_to(lm_runs)
     (tmp_path / "data-bin" / "wikitext-2").symlink_to(lm_data)

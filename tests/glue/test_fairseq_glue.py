@@ -1,4 +1,5 @@
-"""What the package replaces inside fairseq, and when; and what the hooks on the task tell a criterion."""
+"""What the package replaces inside fairseq, and when; and what the hooks on the task tell a
+criterion."""
 
 import json
 import shutil
@@ -80,13 +81,20 @@ def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
     assert imported == ["Trainer._build_optimizer"]
     rest = {name for name in trained if not name.startswith("PathManager.")}
     assert rest == {"Trainer._build_optimizer", "checkpoint_utils.PathManager"}
-    hooks = ["get_batch_iterator", "get_checkpoint_dict", "optimizer_step", "set_checkpoint_dict", "train_step"]
+    hooks = [
+        "get_batch_iterator",
+        "get_checkpoint_dict",
+        "optimizer_step",
+        "set_checkpoint_dict",
+        "train_step",
+    ]
     assert sorted(task) == hooks and optimizer == []
 
 
 @pytest.mark.parametrize("name", ["agg", "face"])
 def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
-    """As where a worker runs out of memory: fairseq drops its gradient, and goes on with the next micro-batch."""
+    """As where a worker runs out of memory: fairseq drops its gradient, and goes on with the next
+    micro-batch."""
     trainer, _ = trainer_for(lm_data, "--criterion", name)
     data = batches(trainer.cfg, trainer.task)
     trainer.train_step([data[0]])
@@ -111,26 +119,35 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
 
 
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
-    """Several may be built on one task; the steps of the optimizer are those of the one that trains."""
+    """Several may be built on one task; the steps of the optimizer are those of the one that
+    trains."""
     trainer, _ = trainer_for(lm_data, "--criterion", "mle")
     other = trainer.task.build_criterion(trainer.cfg.criterion)
     told = {"trains": [], "other": []}
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.start_update = told[name].append
         criterion.on_optimizer_step = lambda name=name: told[name].append("step")
-        criterion.on_weights_changed = lambda optimizer, model, name=name: told[name].append("changed")
+        criterion.on_weights_changed = lambda optimizer, model, name=name: told[name].append(
+            "changed"
+        )
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     assert told == {"trains": [0, "step", "changed"], "other": []}
 
 
 def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data, tmp_path):
-    """As AGG's authors have released them: options in a Namespace, without those that fairseq has had since."""
+    """As AGG's authors have released them: options in a Namespace, without those that fairseq has
+    had since."""
     _, _, model, _ = build(lm_data, "--criterion", "cross_entropy")
     args = options.parse_args_and_arch(options.get_training_parser(), [str(lm_data), *LM, *COMMON])
     vars(args).update(criterion="cross_entropy_agg", optimizer="their_own")
     del args.use_plasma_view, args.tpu
     history = [{"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 5}]
-    state = {"args": args, "model": model.state_dict(), "optimizer_history": history, "extra_state": {"epoch": 1}}
+    state = {
+        "args": args,
+        "model": model.state_dict(),
+        "optimizer_history": history,
+        "extra_state": {"epoch": 1},
+    }
     torch.save(state, tmp_path / "checkpoint_best.pt")
     found, task = build_model(Checkpoint(tmp_path), lm_data)
     task.load_dataset("test")
@@ -140,7 +157,8 @@ def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data
 
 
 def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
-    """What fairseq's language models do not predict, but for the head of their dictionary, is the unknown word."""
+    """What fairseq's language models do not predict, but for the head of their dictionary, is the
+    unknown word."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
     _, task, *_ = build(data, "--criterion", "mle", "--output-dictionary-size", 30)
     whole = count_tokens(data, task.dictionary)
@@ -151,8 +169,11 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     counts = training_counts(task, "train")
     assert torch.equal(counts, count_tokens(data, task.dictionary))
     for suffix in ("bin", "idx"):
-        shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")  # fairseq reads it as more of train
-    assert torch.equal(training_counts(task, "train"), counts + count_tokens(data, task.dictionary, "valid"))
+        # fairseq reads it as more of train
+        shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")
+    assert torch.equal(
+        training_counts(task, "train"), counts + count_tokens(data, task.dictionary, "valid")
+    )
 
 
 @pytest.mark.parametrize("implementation", ["raw", "cached"])
@@ -167,7 +188,9 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
             builder.add_item(sentence)
         builder.finalize(str(tmp_path / "train.idx"))
-    task = tasks.setup_task(configuration(tmp_path, "--criterion", "mle", "--dataset-impl", implementation).task)
+    task = tasks.setup_task(
+        configuration(tmp_path, "--criterion", "mle", "--dataset-impl", implementation).task
+    )
     assert torch.equal(training_counts(task, "train"), count_tokens(lm_data, dictionary))
 
 
@@ -176,10 +199,14 @@ def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
     data = shutil.copytree(mt_data, tmp_path / "bin")
     for path in data.glob("valid.*"):
         shutil.copy(path, data / path.name.replace("valid", "train1"))
-    task = tasks.setup_task(configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT).task)
+    task = tasks.setup_task(
+        configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT).task
+    )
     task.load_dataset("train", combine=True)
     dataset = task.dataset("train")
     tokens = torch.cat([dataset[index]["target"] for index in range(len(dataset))])
     expected = torch.bincount(tokens, minlength=len(task.target_dictionary))
     assert torch.equal(training_counts(task, "train"), expected)
-    assert expected.sum() > count_tokens(mt_data, task.target_dictionary, "train.en-de.de").sum() * 3
+    assert (
+        expected.sum() > count_tokens(mt_data, task.target_dictionary, "train.en-de.de").sum() * 3
+    )

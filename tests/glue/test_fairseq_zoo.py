@@ -1,4 +1,5 @@
-"""fairseq's families of models and its tasks: the same loss as with fairseq's criterion, or one line."""
+"""fairseq's families of models and its tasks: the same loss as with fairseq's criterion, or one
+line."""
 
 import math
 
@@ -13,7 +14,16 @@ from torch.nn import functional
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
 from tests.conftest import run_command, zipf_text
-from tests.small_trainings import FAMILIES, LM, SMALL_MT, batches, build, configuration, logged, trainer_for
+from tests.small_trainings import (
+    FAMILIES,
+    LM,
+    SMALL_MT,
+    batches,
+    build,
+    configuration,
+    logged,
+    trainer_for,
+)
 
 
 def first_batch(trainer):
@@ -26,13 +36,19 @@ def first_batch(trainer):
 @pytest.mark.grid(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
-    """Without gates: of every parameter, those that weight normalization makes W of included; with label smoothing."""
+    """Without gates: of every parameter, those that weight normalization makes W of included; with
+    label smoothing."""
     base, smoothing = FAMILIES[family], 0.1 * (list(FAMILIES).index(family) % 2)
     data = lm_data if "language_modeling" in base else mt_data
     options = ("--label-smoothing", smoothing) if smoothing else ()
-    criterion = ("cosreg", "--cosreg-gamma", "0") if "conv" in family else ("mle",)  # which takes everything
+    # which takes everything
+    criterion = ("cosreg", "--cosreg-gamma", "0") if "conv" in family else ("mle",)
     cfg, task, model, ours = build(data, "--criterion", *criterion, *options, base=base)
-    theirs = ("--criterion", "label_smoothed_cross_entropy" if smoothing else "cross_entropy", *options)
+    theirs = (
+        "--criterion",
+        "label_smoothed_cross_entropy" if smoothing else "cross_entropy",
+        *options,
+    )
     theirs = task.build_criterion(configuration(data, *theirs, base=base).criterion)
     for module in model.modules():  # some options of dropout have no 0 in all of these families
         if isinstance(getattr(module, "p", None), float):
@@ -52,7 +68,9 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
 
 
-@pytest.mark.parametrize("base", [FAMILIES["fconv_lm"], (*LM, "--adaptive-softmax-cutoff", "10,20")])
+@pytest.mark.parametrize(
+    "base", [FAMILIES["fconv_lm"], (*LM, "--adaptive-softmax-cutoff", "10,20")]
+)
 def test_models_that_are_refused(lm_data, base, capsys):
     """Convolutional decoders have no `output_layer`, and an adaptive softmax is no linear one."""
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
@@ -61,7 +79,17 @@ def test_models_that_are_refused(lm_data, base, capsys):
 
 
 def multilingual(task, *options):
-    return ("--task", task, "--lang-pairs", "en-de,de-en", "--max-tokens", "64", "--dropout", "0", *options)
+    return (
+        "--task",
+        task,
+        "--lang-pairs",
+        "en-de,de-en",
+        "--max-tokens",
+        "64",
+        "--dropout",
+        "0",
+        *options,
+    )
 
 
 TASKS = {
@@ -88,11 +116,12 @@ def trainer_of_task(data, task, *options):
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "name"), zip(TASKS, ["agg", "face", "agg"], strict=True))
 def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, mt_data):
-    """Each language pair has its own model, or only its own encoder, or none; a batch is of one pair, or of all. Then
-    another criterion, which counts the targets of all pairs of an update."""
+    """Each language pair has its own model, or only its own encoder, or none; a batch is of one
+    pair, or of all. Then another criterion, which counts the targets of all pairs of an update."""
     losses = {}
     files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
-    options = files if task == "translation_multi_simple_epoch" else ()  # one dictionary for all target languages
+    # one dictionary for all target languages
+    options = files if task == "translation_multi_simple_epoch" else ()
     for objective in ("mle", "cross_entropy", name):
         trainer = trainer_of_task(mt_data, task, "--criterion", objective, *options)
         np.random.seed(1)
@@ -114,9 +143,21 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
         trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
         assert "found no split 'train'" in one_line(capsys, trainer.get_train_iterator, epoch=1)
     for seed, side in enumerate(("en", "de")):
-        (tmp_path / f"train.{side}").write_text("\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n")
+        (tmp_path / f"train.{side}").write_text(
+            "\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n"
+        )
     data, base = tmp_path / "bin", TASKS["multilingual_translation"]
-    run_command("fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train", "--destdir", data)
+    run_command(
+        "fairseq-preprocess",
+        "-s",
+        "en",
+        "-t",
+        "de",
+        "--trainpref",
+        tmp_path / "train",
+        "--destdir",
+        data,
+    )
     for name in ("agg", "face", "agps", "freeze_rare"):
         error = one_line(capsys, trainer_for, data, "--criterion", name, base=base)
         assert "the task multilingual_translation" in error and "--joined-dictionary" in error
@@ -125,7 +166,8 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
 
 
 class Model(OutputLayerModel):
-    """An output layer, and what follows it: a function of the logits, in the decoder or behind it."""
+    """An output layer, and what follows it: a function of the logits, in the decoder or behind
+    it."""
 
     def __init__(self, of_layer, behind):
         super().__init__(8, 64)
@@ -143,7 +185,11 @@ class Model(OutputLayerModel):
     ("of_layer", "behind", "words"),
     [
         (lambda z: 0.5 * z, lambda z: z, "output_layer is not linear"),
-        (lambda z: z.masked_fill(torch.arange(64) == 1, -math.inf), lambda z: z, "output_layer is not linear"),
+        (
+            lambda z: z.masked_fill(torch.arange(64) == 1, -math.inf),
+            lambda z: z,
+            "output_layer is not linear",
+        ),
         (lambda z: z, lambda z: 0.5 * z, "returns something else"),
         (lambda z: z, lambda z: z[:1], "returns something else"),
     ],
@@ -157,7 +203,8 @@ def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, beh
 
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])
 def test_no_logits_are_computed(lm_data, monkeypatch, base):
-    """But at one position, once: neither in training nor in validation is there another product with V rows."""
+    """But at one position, once: neither in training nor in validation is there another product
+    with V rows."""
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
     sample, rows, linear = first_batch(trainer), [], functional.linear
 

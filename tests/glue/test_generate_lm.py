@@ -1,4 +1,5 @@
-"""`agg-fairseq generate-lm`, called in this process, and the continuation of prefixes that it rests on."""
+"""`agg-fairseq generate-lm`, called in this process, and the continuation of prefixes that it rests
+on."""
 
 import json
 import shutil
@@ -18,7 +19,8 @@ LENGTHS = ("--prefix-length", "5", "--length", "9")
 
 
 class Bigrams(torch.nn.Module):
-    """A decoder that knows the distribution after each token: it gives logits or log-probabilities, and no features."""
+    """A decoder that knows the distribution after each token: it gives logits or log-probabilities,
+    and no features."""
 
     def __init__(self, logits, normalized):
         super().__init__()
@@ -38,7 +40,8 @@ def full_logits(model, tokens):
 ARCHITECTURES = {
     "sinusoidal": (),
     "learned positions": ("--decoder-learned-pos",),
-    "adaptive softmax": "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40".split(),
+    "adaptive softmax": "--criterion adaptive_loss --ddp-backend legacy_ddp "
+    "--adaptive-softmax-cutoff 20,40".split(),
 }
 
 
@@ -60,12 +63,17 @@ def test_sampled_tokens_are_among_the_likeliest(lm_data):
 
     def sampled(seed, topk=3):
         generator = torch.Generator().manual_seed(seed)
-        return continuation(model, prefixes, 9, topk=topk, generator=generator, forbidden=(PAD, BOS))
+        return continuation(
+            model, prefixes, 9, topk=topk, generator=generator, forbidden=(PAD, BOS)
+        )
 
     state, found = torch.get_rng_state(), sampled(1)
-    likeliest = full_logits(model, torch.cat([prefixes, found], 1))[:, 4:-1].topk(3).indices  # B x L x K
+    # B x L x K
+    likeliest = full_logits(model, torch.cat([prefixes, found], 1))[:, 4:-1].topk(3).indices
     ranks = (likeliest == found[..., None]).int()
-    assert (ranks.sum(-1) == 1).all() and (ranks.sum((0, 1)) > 0).all(), "all of the 3 likeliest, and no other"
+    assert (ranks.sum(-1) == 1).all() and (ranks.sum((0, 1)) > 0).all(), (
+        "all of the 3 likeliest, and no other"
+    )
     assert torch.equal(sampled(1), found) and not torch.equal(sampled(2), found)
     assert torch.equal(sampled(1, topk=1), continuation(model, prefixes, 9, forbidden=(PAD, BOS)))
     assert torch.equal(torch.get_rng_state(), state)
@@ -73,7 +81,8 @@ def test_sampled_tokens_are_among_the_likeliest(lm_data):
 
 @pytest.mark.parametrize("normalized", [False, True], ids=["logits", "log-probabilities"])
 def test_draws_follow_the_renormalized_probabilities(normalized):
-    """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of probability 0."""
+    """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of
+    probability 0."""
     logits = torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1)
     model = torch.nn.Module()
     model.decoder = Bigrams(logits, normalized)
@@ -81,7 +90,8 @@ def test_draws_follow_the_renormalized_probabilities(normalized):
     generator = torch.Generator().manual_seed(1)
     found = continuation(model, prefixes, 5, topk=3, generator=generator)
     shares = torch.bincount(found.flatten(), minlength=5) / found.numel()
-    torch.testing.assert_close(shares, torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), atol=0.02, rtol=0)  # 4 deviations
+    # 4 deviations
+    torch.testing.assert_close(shares, torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), atol=0.02, rtol=0)
     assert continuation(model, prefixes, 5, topk=5, generator=generator).max() == 3
     assert (continuation(model, prefixes, 5) == 1).all()
     assert (continuation(model, prefixes, 5, forbidden=(1,)) == 3).all()
@@ -93,23 +103,33 @@ def checkpoint(lm_runs):
 
 
 def generate(data, checkpoint, output, *arguments):
-    status = main(["generate-lm", str(checkpoint), "--data", str(data), "--output", str(output), *arguments])
-    return status, [json.loads(line) for line in open(output, encoding="utf-8")] if output.exists() else None
+    status = main(
+        ["generate-lm", str(checkpoint), "--data", str(data), "--output", str(output), *arguments]
+    )
+    return status, [
+        json.loads(line) for line in open(output, encoding="utf-8")
+    ] if output.exists() else None
 
 
 @pytest.fixture(scope="module")
 def stream(lm_data):
     known = {line.split()[0] for line in open(lm_data / "dict.txt")} | {"</s>"}
     lines = (lm_data.parent / "test").read_text().splitlines()
-    return [word if word in known else "<unk>" for line in lines for word in [*line.split(), "</s>"]]
+    return [
+        word if word in known else "<unk>" for line in lines for word in [*line.split(), "</s>"]
+    ]
 
 
 def test_blocks_are_the_stream_of_the_split(lm_data, stream, checkpoint, tmp_path, capsys):
-    status, texts = generate(lm_data, checkpoint, tmp_path / "new" / "t.jsonl", *LENGTHS, "--json", str(tmp_path / "j"))
+    status, texts = generate(
+        lm_data, checkpoint, tmp_path / "new" / "t.jsonl", *LENGTHS, "--json", str(tmp_path / "j")
+    )
     number = len(stream) // 14
     assert status == 0 and len(texts) == number
     assert all(list(text) == ["prefix", "continuation", "reference"] for text in texts)
-    assert {tuple(len(value.split(" ")) for value in text.values()) for text in texts} == {(5, 9, 9)}
+    assert {tuple(len(value.split(" ")) for value in text.values()) for text in texts} == {
+        (5, 9, 9)
+    }
     words = " ".join(f"{text['prefix']} {text['reference']}" for text in texts).split(" ")
     assert words == stream[: number * 14]
     signature = f"split:test|texts:{number}|prefix:5|length:9|decoding:greedy|seed:1|version:"
@@ -123,8 +143,12 @@ def test_the_first_texts_are_those_of_all_whatever_the_batch(lm_data, checkpoint
     for options in ((), ("--topk", "8")):
         _, whole = generate(lm_data, checkpoint, tmp_path / "t.jsonl", *LENGTHS, *options)
         for more in (("--batch-size", "1"), ("--batch-size", "4", "--max-texts", "3")):
-            _, found = generate(lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, *options, *more)
-            assert found == whole[: len(found)] and len(found) == (3 if "--max-texts" in more else len(whole))
+            _, found = generate(
+                lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, *options, *more
+            )
+            assert found == whole[: len(found)] and len(found) == (
+                3 if "--max-texts" in more else len(whole)
+            )
 
 
 def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path):

@@ -1,4 +1,5 @@
-"""`agg-fairseq groups`: sizes and shares of the frequency groups, counted by hand in small texts."""
+"""`agg-fairseq groups`: sizes and shares of the frequency groups, counted by hand in small
+texts."""
 
 import math
 import shutil
@@ -18,17 +19,28 @@ from tests.small_transformers import save_word_tokenizer
 def test_of_binarized_text(lm_data):
     result = group_shares(lm_data, tokens_per_update=64, rare_fraction=0.25)
     dictionary = load_dictionary(lm_data)
-    counts = {split: count_tokens(lm_data, dictionary, split) for split in ("train", "valid", "test")}
+    counts = {
+        split: count_tokens(lm_data, dictionary, split) for split in ("train", "valid", "test")
+    }
     train = counts["train"]
     groups = frequency_groups(train, excluded=in_no_group(dictionary))
-    words = 4 + (train[4:] > 0).nonzero().squeeze(1)  # without special tokens, and those that only fill the dictionary
-    rarest = words[torch.argsort(train[words], descending=True, stable=True)][-int(len(words) / 4 + 0.5) :]
+    # without special tokens, and those that only fill the dictionary
+    words = 4 + (train[4:] > 0).nonzero().squeeze(1)
+    rarest = words[torch.argsort(train[words], descending=True, stable=True)][
+        -int(len(words) / 4 + 0.5) :
+    ]
     members = {name: groups.members(name) for name in groups.names} | {"rarest 25%": rarest}
     for name, tokens in members.items():
         row = result[name]
-        assert (row["types"], row["fewest"], row["most"]) == (len(tokens), train[tokens].min(), train[tokens].max())
+        assert (row["types"], row["fewest"], row["most"]) == (
+            len(tokens),
+            train[tokens].min(),
+            train[tokens].max(),
+        )
         for split, one in counts.items():
-            assert row["target_share"][split] == pytest.approx(one[tokens].sum().item() / one.sum().item())
+            assert row["target_share"][split] == pytest.approx(
+                one[tokens].sum().item() / one.sum().item()
+            )
         per_update = 64 * train[tokens].double().mean().item() / train.sum().item()
         assert row["updates_per_occurrence"] == pytest.approx(1 / per_update)
     assert result["total"]["types"] == len(words) + int((train[:4] > 0).sum())
@@ -36,7 +48,8 @@ def test_of_binarized_text(lm_data):
 
 
 def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
-    assert group_shares(mt_data)["total"]["target_share"]["train"] == pytest.approx(1)  # of the target side
+    # of the target side
+    assert group_shares(mt_data)["total"]["target_share"]["train"] == pytest.approx(1)
     pytest.importorskip("tokenizers")
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
@@ -48,12 +61,17 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     result = read_result(tmp_path / "o.json")
     assert result["total"]["types"] == 5 and result["rare"]["target_share"] == {"train.txt": 0}
     counted = group_shares("train.txt", tokenizer=".", tokens_per_update=1, beta2=0.7)
-    assert (counted["forgotten with β₂ = 0.7"]["types"], counted["forgotten with β₂ = 0.95"]["types"]) == (1, 0)
+    assert (
+        counted["forgotten with β₂ = 0.7"]["types"],
+        counted["forgotten with β₂ = 0.95"]["types"],
+    ) == (1, 0)
     # w0, 4 of 10 targets, comes back after 3.03 updates; the half-life is 2.31
     assert counted["forgotten with β₂ = 0.7"]["target_share"]["train.txt"] == pytest.approx(0.4)
     change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
     assert counted["forgotten with β₂ = 0.7"]["change_by_beta2"] == pytest.approx(change, rel=1e-9)
-    assert counted.settings["prediction"].startswith("β₂ = 0.999 changes the perplexity by -10.3%: unreliable")
+    assert counted.settings["prediction"].startswith(
+        "β₂ = 0.999 changes the perplexity by -10.3%: unreliable"
+    )
 
 
 def test_all_parts_of_the_training_split(lm_data, tmp_path):

@@ -1,6 +1,8 @@
-"""fp16, bf16 and automatic mixed precision in fairseq's own trainer: training, skipped updates, NaN and infinity.
+"""fp16, bf16 and automatic mixed precision in fairseq's own trainer: training, skipped updates, NaN
+and infinity.
 
-fairseq's trainer and optimizers run as they are, on a CPU; `without_cuda` replaces what they ask of CUDA by name.
+fairseq's trainer and optimizers run as they are, on a CPU; `without_cuda` replaces what they ask of
+CUDA by name.
 """
 
 import functools
@@ -20,7 +22,15 @@ OBJECTIVES = {
     "agg with terms": (*AGG, "--ul-alpha", 0.5, "--cosreg-gamma", 2, "--adv-epsilon", 0.05),
     "freeze_rare": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
     "f2_softmax": ("--criterion", "f2_softmax"),
-    "agg, embedding adam": (*AGG, "--agg-window", 3, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9),
+    "agg, embedding adam": (
+        *AGG,
+        "--agg-window",
+        3,
+        "--optimizer",
+        "embedding_adam",
+        "--embedding-beta2",
+        0.9,
+    ),
 }
 FP16 = {
     "fp16": ("--fp16",),
@@ -33,12 +43,18 @@ MODES = FP16 | BF16 | {"amp": ("--amp", "--amp-batch-retries", 1)}
 
 @pytest.fixture(autouse=True)
 def without_cuda(monkeypatch):
-    """The four things of CUDA that fairseq names, for the CPU; what they are used for stays fairseq's."""
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the key of the flat copy: p.device.index
+    """The four things of CUDA that fairseq names, for the CPU; what they are used for stays
+    fairseq's."""
+    # the key of the flat copy: p.device.index
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)  # of a norm after an overflow
-    monkeypatch.setattr(torch.cuda.amp, "GradScaler", functools.partial(torch.amp.GradScaler, "cpu"))
     monkeypatch.setattr(
-        torch.cuda.amp, "autocast", lambda enabled: torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+        torch.cuda.amp, "GradScaler", functools.partial(torch.amp.GradScaler, "cpu")
+    )
+    monkeypatch.setattr(
+        torch.cuda.amp,
+        "autocast",
+        lambda enabled: torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled),
     )
 
 
@@ -62,12 +78,14 @@ def test_training_is_close_to_that_in_float32(lm_data, name, mode):
     found = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode])[0], 9)
     expected = trained(small_trainer(lm_data, *OBJECTIVES[name])[0], 9)
     assert found[-1] < found[0] - 0.3
-    if name != "unlikelihood_sequence":  # whose greedy continuations part where two tokens are nearly as likely
+    # whose greedy continuations part where two tokens are nearly as likely
+    if name != "unlikelihood_sequence":
         assert found == pytest.approx(expected, rel=3e-3 if mode in FP16 else 3e-2)
 
 
 def test_every_parameter_of_an_amp_update_has_a_gradient(lm_data):
-    """Also where the criterion has run the model without gradients first, whose casts autocast may remember."""
+    """Also where the criterion has run the model without gradients first, whose casts autocast may
+    remember."""
     trainer, _ = small_trainer(lm_data, *OBJECTIVES["unlikelihood_sequence"], *MODES["amp"])
     trained(trainer, 2)  # the second is made on continuations
     assert all(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
@@ -79,9 +97,11 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def attempts(trainer, mode, updates, spoil=None, frequency=1):
-    """Steps until so many updates have taken place: the micro-batches of each attempt, and whether it was an update.
+    """Steps until so many updates have taken place: the micro-batches of each attempt, and whether
+    it was an update.
 
-    In modes with a scale of the loss, the gradient of the fifth attempt is not finite, by `spoil` or too large a scale.
+    In modes with a scale of the loss, the gradient of the fifth attempt is not finite, by `spoil`
+    or too large a scale.
     """
     data, handle = batches(trainer.cfg, trainer.task), None
     for number in range(60):
@@ -90,10 +110,14 @@ def attempts(trainer, mode, updates, spoil=None, frequency=1):
             return
         if number == 4 and mode in SCALES and spoil is None:
             scaler = trainer.optimizer.scaler
-            scaler.update(SCALES[mode]) if mode == "amp" else setattr(scaler, "loss_scale", SCALES[mode])
+            scaler.update(SCALES[mode]) if mode == "amp" else setattr(
+                scaler, "loss_scale", SCALES[mode]
+            )
         elif number == 4 and mode in SCALES:
             layer = trainer.model.decoder.layers[0]
-            handle = layer.register_forward_hook(lambda _module, _inputs, output: (output[0] * spoil, *output[1:]))
+            handle = layer.register_forward_hook(
+                lambda _module, _inputs, output: (output[0] * spoil, *output[1:])
+            )
         samples = [data[(number * frequency + i) % len(data)] for i in range(frequency)]
         trainer.train_step(samples)
         if handle is not None:
@@ -123,14 +147,19 @@ def counts_of(trainer, updates):
     ],
 )
 def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoil):
-    """And the next attempt has the gates of the updates that did take place, whatever was skipped."""
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["agg"], *MODES[mode], "--update-freq", frequency, *current)
+    """And the next attempt has the gates of the updates that did take place, whatever was
+    skipped."""
+    trainer, _ = small_trainer(
+        lm_data, *OBJECTIVES["agg"], *MODES[mode], "--update-freq", frequency, *current
+    )
     agg, done, skipped = trainer.criterion.objective, [], 0
     for samples, happened in attempts(trainer, mode, 7, spoil, frequency):
         window = done[-3:]
         known = [*window, samples] if current and window else window
         if known:
-            rare = rare_tokens(counts_of(trainer, known), len(known), rare_fraction=0.4, never_rare=agg.never_rare)
+            rare = rare_tokens(
+                counts_of(trainer, known), len(known), rare_fraction=0.4, never_rare=agg.never_rare
+            )
             expected = agg_gates(counts_of(trainer, known), len(known), rare)
             torch.testing.assert_close(vars(agg.current_gates), vars(expected))
         elif not current:
@@ -159,10 +188,12 @@ def test_frozen_rows(lm_data, mode):
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("agg", "memory-efficient fp16"), ("agg, embedding adam", "memory-efficient bf16")]
+    ("name", "mode"),
+    [("agg", "memory-efficient fp16"), ("agg, embedding adam", "memory-efficient bf16")],
 )
 def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
-    """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of `--amp`."""
+    """Where fairseq saves all that it trains: not the float32 copies of `--fp16`, nor the scaler of
+    `--amp`."""
     options = (*OBJECTIVES[name], *MODES[mode], "--save-dir", tmp_path)
     whole, iterator = small_trainer(lm_data, *options)
     trained(whole, 4)
@@ -175,4 +206,7 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
     assert trained(resumed, 6) == trained(whole, 6)
     found, expected = (list(trainer.model.parameters()) for trainer in (resumed, whole))
     assert all(map(torch.equal, found, expected))
-    assert torch.equal(resumed.criterion.objective.counter.appearances, whole.criterion.objective.counter.appearances)
+    assert torch.equal(
+        resumed.criterion.objective.counter.appearances,
+        whole.criterion.objective.counter.appearances,
+    )

@@ -70,7 +70,9 @@ NO_MODELS = {
 def test_nothing_runs_what_a_checkpoint_says(kind, tmp_path):
     path = tmp_path / "checkpoint_best.pt"
     path.write_bytes(RUNNING_CODE[kind](Evil(tmp_path / "marker")))
-    with pytest.raises(UserError, match=f"{path}: refused, since it is damaged, or loading it would run code"):
+    with pytest.raises(
+        UserError, match=f"{path}: refused, since it is damaged, or loading it would run code"
+    ):
         Checkpoint(path)
     assert not (tmp_path / "marker").exists()
 
@@ -96,16 +98,23 @@ def test_what_is_no_model_is_refused_in_one_line(kind, lm_data, tmp_path, capsys
     """By the command that builds the model, as by the one that reads its matrix."""
     path = tmp_path / "checkpoint_best.pt"
     path.write_bytes(saved(checkpoint(**NO_MODELS[kind])))
-    statuses = [main([command, str(path), "--data", str(lm_data)]) for command in ("eval-lm", "isotropy")]
+    statuses = [
+        main([command, str(path), "--data", str(lm_data)]) for command in ("eval-lm", "isotropy")
+    ]
     assert statuses == [2, 2] and capsys.readouterr().err.count("\n") == 2
 
 
 def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
     """torch does not look: it would load other weights."""
-    path, content = tmp_path / "checkpoint.pt", bytearray(saved(checkpoint(model={WEIGHT: torch.ones(1000, 4)})))
+    path, content = (
+        tmp_path / "checkpoint.pt",
+        bytearray(saved(checkpoint(model={WEIGHT: torch.ones(1000, 4)}))),
+    )
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert not torch.equal(torch.load(path)["model"][WEIGHT], torch.ones(1000, 4)), "else this test shows nothing"
+    assert not torch.equal(torch.load(path)["model"][WEIGHT], torch.ones(1000, 4)), (
+        "else this test shows nothing"
+    )
     with pytest.raises(UserError, match="refused, since it is damaged"):
         Checkpoint(path)
 
@@ -123,17 +132,26 @@ def test_a_damaged_checkpoint_has_the_weights_that_were_saved_or_is_refused(file
 
 
 def test_what_meters_of_fairseq_save_is_opened_and_arrays_of_objects_are_not(tmp_path):
-    """--eval-bleu leaves arrays of numpy in its meters, other tasks numbers; a resume opens the same file by torch."""
+    """--eval-bleu leaves arrays of numpy in its meters, other tasks numbers; a resume opens the
+    same file by torch."""
     with metrics.aggregate("valid") as meters:
         metrics.log_scalar("_bleu_counts", np.array([3, 2, 1, 0]))
         metrics.log_scalar("wer", np.float32(0.5), np.int64(2))
-    extra = {"metrics": {"valid": meters.state_dict()}, "val_loss": np.float64(1.5), "name": np.array(["a"])}
+    extra = {
+        "metrics": {"valid": meters.state_dict()},
+        "val_loss": np.float64(1.5),
+        "name": np.array(["a"]),
+    }
     path = tmp_path / "bleu.pt"
     path.write_bytes(saved(checkpoint(extra_state=extra, args=None)))
-    counts = {key: state for _, key, _, state in Checkpoint(path).state["extra_state"]["metrics"]["valid"]}
+    counts = {
+        key: state for _, key, _, state in Checkpoint(path).state["extra_state"]["metrics"]["valid"]
+    }
     assert counts["_bleu_counts"]["sum"].tolist() == [3, 2, 1, 0]
     assert torch.load(path)["extra_state"]["val_loss"] == 1.5, "as fairseq opens it to go on"
-    path.write_bytes(saved(checkpoint(extra_state={"objects": np.array([print, len], dtype=object)})))
+    path.write_bytes(
+        saved(checkpoint(extra_state={"objects": np.array([print, len], dtype=object)}))
+    )
     with pytest.raises(UserError, match="would run code"):
         Checkpoint(path)
 
@@ -146,5 +164,7 @@ def test_output_layers_of_older_and_other_models(tmp_path):
         path.write_bytes(saved(checkpoint(model={"decoder.other": torch.ones(2), name: weight})))
         assert torch.equal(Checkpoint(path).output_embedding.weight, weight)
     path.write_bytes(saved(checkpoint(model={"module.decoder.embed_out": weight})))
-    with pytest.raises(UserError, match="found no output embedding among module.decoder.embed_out, …"):
+    with pytest.raises(
+        UserError, match="found no output embedding among module.decoder.embed_out, …"
+    ):
         Checkpoint(path).output_embedding  # noqa: B018

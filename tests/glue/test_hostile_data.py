@@ -23,7 +23,8 @@ def split(folder, tokens, dtype=np.uint16):
 @AMOUNTS
 @pytest.mark.parametrize("suffix", ["idx", "bin"])
 def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp_path):
-    """Its counts, and the sentences that fairseq then reads from it. A flipped bit of a token is another token."""
+    """Its counts, and the sentences that fairseq then reads from it. A flipped bit of a token is
+    another token."""
     split(tmp_path, [[0, 1, 2], [3, 2]])
     path = tmp_path / f"train.{suffix}"
 
@@ -34,7 +35,9 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp
         except UserError as error:
             assert "\n" not in str(error)
             return
-        tokens = [0, 1, 2, 3, 2] if suffix == "idx" else np.frombuffer(content, dtype=np.uint16).tolist()
+        tokens = (
+            [0, 1, 2, 3, 2] if suffix == "idx" else np.frombuffer(content, dtype=np.uint16).tolist()
+        )
         assert counts.tolist() == np.bincount(tokens, minlength=4).tolist()
         found = data_utils.load_indexed_dataset(str(tmp_path / "train"), Dictionary())
         assert [sentence.tolist() for sentence in found] == [tokens[:3], tokens[3:]]
@@ -44,7 +47,9 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp
 
 def index_of(sizes, begins, code=8, number=None):
     """The index of a split by its format; the type 8 is uint16."""
-    header = struct.pack("<9sQBQ", b"MMIDIDX\x00\x00", 1, code, len(sizes) if number is None else number)
+    header = struct.pack(
+        "<9sQBQ", b"MMIDIDX\x00\x00", 1, code, len(sizes) if number is None else number
+    )
     return header + np.array(sizes, dtype="<i4").tobytes() + np.array(begins, dtype="<i8").tobytes()
 
 

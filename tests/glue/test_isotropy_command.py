@@ -16,28 +16,41 @@ from tests.commands import read_result, refused, run
 
 def test_numbers_are_those_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
-    printed = run(capsys, "isotropy", *checkpoints, "--data", lm_data, "--json", tmp_path / "i.json")
+    printed = run(
+        capsys, "isotropy", *checkpoints, "--data", lm_data, "--json", tmp_path / "i.json"
+    )
     assert re.search(r"\| IsoScore rare +\| +[01]\.\d{3} \| +[01]\.\d{3} \|\n", printed)
-    assert "matrix:decoder.output_projection.weight(tied)|" in printed and "specials-included" in printed
+    assert (
+        "matrix:decoder.output_projection.weight(tied)|" in printed
+        and "specials-included" in printed
+    )
     result = read_result(tmp_path / "i.json")
     for path, row in zip(checkpoints, result.rows.values(), strict=True):
         w = Checkpoint(path).state["model"]["decoder.output_projection.weight"]
         assert row["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
-        assert {measure: row[measure]["total"] for measure in Geometry._fields} == geometry(w)._asdict()
+        assert {measure: row[measure]["total"] for measure in Geometry._fields} == geometry(
+            w
+        )._asdict()
         assert row["singular_values"] == singular_values(w).tolist()
         assert row["singular_value"]["σ2"] == row["singular_values"][1]
-    assert sum(result.facts["groups"].values()) == (~BinarizedVocabulary.load(lm_data).excluded).sum()
+    assert (
+        sum(result.facts["groups"].values()) == (~BinarizedVocabulary.load(lm_data).excluded).sum()
+    )
 
 
 def test_groups_need_data(lm_runs, tmp_path, capsys):
-    printed = run(capsys, "isotropy", lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json")
+    printed = run(
+        capsys, "isotropy", lm_runs / "mle" / "checkpoint_last.pt", "--json", tmp_path / "i.json"
+    )
     assert printed.count("— |") == 10  # three measures of three groups, and a cosine
     result = read_result(tmp_path / "i.json")
     assert result.facts["groups"] is None and result["mle"]["isotropy"]["rare"] is None
     assert result["mle"]["rare_frequent_cosine"] is None
 
 
-def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, lm_data, mt_data, capsys):
+def test_a_translation_model_is_grouped_by_the_target_side(
+    translator, lm_runs, lm_data, mt_data, capsys
+):
     """No English word is ever a target: they are in no group, and the German ones are frequent."""
     printed = run(capsys, "isotropy", translator, "--data", mt_data, "--groups", "frequency")
     assert "groups:1e-05/1e-06-of-tokens" in printed
@@ -53,7 +66,9 @@ def test_a_translation_model_is_grouped_by_the_target_side(translator, lm_runs, 
     expected = "(en-de); expected models of one task"
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
     both = ("--data", lm_data, "--train-text", "text")  # of which only one is counted
-    assert "--train-text for models of transformers; drop one" in refused(capsys, "isotropy", models[0], *both)
+    assert "--train-text for models of transformers; drop one" in refused(
+        capsys, "isotropy", models[0], *both
+    )
 
 
 def test_what_is_no_embedding(lm_runs, tmp_path, capsys):
@@ -76,11 +91,15 @@ def test_what_is_no_embedding(lm_runs, tmp_path, capsys):
     state["cfg"]["model"]["share_decoder_input_output_embed"] = True
     del state["model"][name]
     torch.save(state, tmp_path / "shared.pt")
-    assert Checkpoint(tmp_path / "shared.pt").output_embedding.description == "decoder.embed_tokens.weight(tied)"
+    assert (
+        Checkpoint(tmp_path / "shared.pt").output_embedding.description
+        == "decoder.embed_tokens.weight(tied)"
+    )
 
 
 def test_fillers_of_a_dictionary_are_special_ids():
-    """Four special tokens, two words, and two entries that make the length a multiple of 8; a seen one is a word."""
+    """Four special tokens, two words, and two entries that make the length a multiple of 8; a seen
+    one is a word."""
     dictionary = Dictionary()
     for word in ("sea", "madeupword0001"):
         dictionary.add_symbol(word)

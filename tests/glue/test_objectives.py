@@ -1,4 +1,5 @@
-"""AGPS, the freezing study, FACE and sequence-level unlikelihood, inside fairseq's own task and trainer."""
+"""AGPS, the freezing study, FACE and sequence-level unlikelihood, inside fairseq's own task and
+trainer."""
 
 import copy
 import math
@@ -9,14 +10,26 @@ import torch
 
 from agg_fairseq import decoding
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
-from tests.small_trainings import EVERY_CRITERION, MT, TIED, batches, gradients, logged, rare_rows, trainer_for
+from tests.small_trainings import (
+    EVERY_CRITERION,
+    MT,
+    TIED,
+    batches,
+    gradients,
+    logged,
+    rare_rows,
+    trainer_for,
+)
 
 
 def test_agps_counts_the_target_side(mt_data):
     trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     counts, rare = objective.counts, objective.rare
-    assert (objective.rare_rank, objective.scaling) == (20, {"mu1": 30, "mu2": 5, "variant": "eq15"})
+    assert (objective.rare_rank, objective.scaling) == (
+        20,
+        {"mu1": 30, "mu2": 5, "variant": "eq15"},
+    )
     words = (mt_data.parent / "train.de").read_text().split()
     for token in ("t0", "t7", "w0", "w7"):
         assert counts[dictionary.index(token)] == words.count(token)
@@ -26,7 +39,9 @@ def test_agps_counts_the_target_side(mt_data):
 
 
 def test_frozen_rows_are_released(lm_data):
-    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-until", 2, "--weight-decay", 0.1)
+    trainer, _ = trainer_for(
+        lm_data, "--criterion", "freeze_rare", "--freeze-until", 2, "--weight-decay", 0.1
+    )
     before = rare_rows(trainer)
     for number, batch in enumerate(batches(trainer.cfg, trainer.task)[:4]):
         trainer.train_step([batch])
@@ -42,8 +57,11 @@ def test_frozen_rows_are_released(lm_data):
     ids=["momentum", "adam tied, update-freq and clipping"],
 )
 def test_frozen_rows_stay_bit_identical(lm_data, options):
-    """Also if the first batch is a dummy one: a worker that has run out of data must freeze as the others do."""
-    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", "--freeze-fraction", 0.3, *options)
+    """Also if the first batch is a dummy one: a worker that has run out of data must freeze as the
+    others do."""
+    trainer, _ = trainer_for(
+        lm_data, "--criterion", "freeze_rare", "--freeze-fraction", 0.3, *options
+    )
     before = rare_rows(trainer)
     weight = trainer.model.decoder.output_projection.weight
     others = weight.detach()[~trainer.criterion.rare].clone()
@@ -54,22 +72,33 @@ def test_frozen_rows_stay_bit_identical(lm_data, options):
     assert torch.equal(rare_rows(trainer), before) and before.abs().sum() > 0
     assert not torch.equal(weight.detach()[~trainer.criterion.rare], others)
     moment = trainer.optimizer.optimizer.state[weight].get("exp_avg")
-    assert moment is None or not moment[trainer.criterion.rare].any(), "no momentum builds up meanwhile"
+    assert moment is None or not moment[trainer.criterion.rare].any(), (
+        "no momentum builds up meanwhile"
+    )
 
 
 def test_rare_by_relative_frequency(mt_data):
-    """The tokens of fewer than 3% of the training targets, counted one by one; special tokens are never rare."""
+    """The tokens of fewer than 3% of the training targets, counted one by one; special tokens are
+    never rare."""
     trainer, _ = trainer_for(mt_data, "--criterion", "freeze_rare", "--freeze-below", 0.03, base=MT)
-    counts = Counter(token for item in trainer.task.dataset("train") for token in item["target"].tolist())
+    counts = Counter(
+        token for item in trainer.task.dataset("train") for token in item["target"].tolist()
+    )
     dictionary = trainer.task.target_dictionary
     special = {dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()}
     total = sum(counts.values())
-    expected = [0 < counts[token] / total < 0.03 and token not in special for token in range(len(dictionary))]
-    assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(dictionary) - len(special)
+    expected = [
+        0 < counts[token] / total < 0.03 and token not in special
+        for token in range(len(dictionary))
+    ]
+    assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(
+        dictionary
+    ) - len(special)
 
 
 def test_face_counts_its_own_predictions(lm_data):
-    """Of the updates before, on all workers, padding and dummy batches left out; the weights come from them."""
+    """Of the updates before, on all workers, padding and dummy batches left out; the weights come
+    from them."""
     trainer, _ = trainer_for(lm_data, "--criterion", "face")
     data = batches(trainer.cfg, trainer.task)
     criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
@@ -78,10 +107,14 @@ def test_face_counts_its_own_predictions(lm_data):
     trainer.train_step([data[0], {}])
     assert not criterion.objective.counter.appearances.any()
     trainer.train_step([data[1]])
-    expected = torch.bincount(predicted[data[0]["target"] != pad], minlength=criterion.objective.vocabulary)
+    expected = torch.bincount(
+        predicted[data[0]["target"] != pad], minlength=criterion.objective.vocabulary
+    )
     assert torch.equal(criterion.objective.counter.appearances, expected)
     weights = 1 - expected / expected.max()
-    torch.testing.assert_close(criterion.objective.weight_of_token, weights * len(weights) / weights.sum())
+    torch.testing.assert_close(
+        criterion.objective.weight_of_token, weights * len(weights) / weights.sum()
+    )
 
 
 SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
@@ -98,7 +131,8 @@ def test_sequence_updates_alternate(lm_data):
 
 @pytest.mark.parametrize("more", [(), ("--ul-alpha", 1)])
 def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data, more):
-    """Its log has the keys and kinds of values of the others, as fairseq needs to add up the logs of workers."""
+    """Its log has the keys and kinds of values of the others, as fairseq needs to add up the logs
+    of workers."""
     trainer, _ = trainer_for(lm_data, *SEQUENCE, *more, "--ul-sequence-rate", 1)
     batch, kinds = batches(trainer.cfg, trainer.task)[0], []
     short = copy.deepcopy(batch)
@@ -112,8 +146,11 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data, more):
 
 
 def test_sequence_loss_equals_the_paper(lm_data):
-    """−Σ log(1 − p(x_t)) over the tokens of the continuation that are in a repeated n-gram, in float64; and CosReg."""
-    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 1, "--ul-alpha", 0.5, "--cosreg-gamma", 3)
+    """−Σ log(1 − p(x_t)) over the tokens of the continuation that are in a repeated n-gram, in
+    float64; and CosReg."""
+    trainer, _ = trainer_for(
+        lm_data, *SEQUENCE, "--ul-sequence-rate", 1, "--ul-alpha", 0.5, "--cosreg-gamma", 3
+    )
     batch, pad = batches(trainer.cfg, trainer.task)[0], trainer.task.target_dictionary.pad()
     model = trainer.model.double()
     found, log = gradients(trainer, batch)
@@ -131,5 +168,9 @@ def test_sequence_loss_equals_the_paper(lm_data):
     torch.testing.assert_close(found, torch.autograd.grad(expected, list(model.parameters())))
     assert log["sample_size"] == continuation.numel() and log["ul_loss_number"] == 0
     values = logged(trainer.criterion, [log])
-    assert "nll_loss" not in values and values["repeated"] == pytest.approx(repeated.double().mean().item(), abs=1e-4)
-    assert values["ul_sequence_loss"] == pytest.approx(punished.item() / repeated.numel() / math.log(2), abs=1e-3)
+    assert "nll_loss" not in values and values["repeated"] == pytest.approx(
+        repeated.double().mean().item(), abs=1e-4
+    )
+    assert values["ul_sequence_loss"] == pytest.approx(
+        punished.item() / repeated.numel() / math.log(2), abs=1e-3
+    )

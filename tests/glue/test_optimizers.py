@@ -1,4 +1,5 @@
-"""The optimizers in fairseq's trainer: which matrix has its own group, and that all else is fairseq's Adam."""
+"""The optimizers in fairseq's trainer: which matrix has its own group, and that all else is
+fairseq's Adam."""
 
 import pytest
 import torch
@@ -24,7 +25,9 @@ COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weig
 )
 def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, name):
     criterion = () if "--criterion" in options else ("--criterion", "mle")
-    trainer, _ = trainer_for(mt_data if base is MT else lm_data, *COUPLED, *criterion, *options, base=base)
+    trainer, _ = trainer_for(
+        mt_data if base is MT else lm_data, *COUPLED, *criterion, *options, base=base
+    )
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     optimizer = trainer.optimizer.optimizer
     rest, coupled = optimizer.param_groups
@@ -38,20 +41,28 @@ def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, nam
 
 
 def test_embedding_adam_has_another_beta2_for_the_output_embedding(lm_data):
-    trainer, _ = trainer_for(lm_data, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--criterion", "mle")
+    trainer, _ = trainer_for(
+        lm_data, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--criterion", "mle"
+    )
     rest, own = trainer.optimizer.optimizer.param_groups
-    assert [group["betas"][1] for group in (rest, own)] == [0.999, 0.9] and own["params"][0].shape == (64, 16)
+    assert [group["betas"][1] for group in (rest, own)] == [0.999, 0.9] and own["params"][
+        0
+    ].shape == (64, 16)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])
 def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
-    """fairseq's Adam on copies, with the gradients that the trainer leaves; the coupled matrix parts from it."""
+    """fairseq's Adam on copies, with the gradients that the trainer leaves; the coupled matrix
+    parts from it."""
     trainer, _ = trainer_for(
         lm_data, *COUPLED, "--criterion", "agg", "--agg-rare-fraction", 0.4, "--clip-norm", clip,
         "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 3,
     )  # fmt: skip
     parameters = dict(trainer.model.named_parameters())
-    copies = {name: torch.nn.Parameter(parameter.detach().clone()) for name, parameter in parameters.items()}
+    copies = {
+        name: torch.nn.Parameter(parameter.detach().clone())
+        for name, parameter in parameters.items()
+    }
     adam = Adam(copies.values(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
     for batch in batches(trainer.cfg, trainer.task)[:5]:
         adam.param_groups[0]["lr"] = trainer.get_lr()
@@ -65,8 +76,23 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
 
 def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
     """Whose weight decay is a part of the gradient."""
-    options = ("--optimizer", "adam_l2", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.1)
+    options = (
+        "--optimizer",
+        "adam_l2",
+        "--adam-betas",
+        "(0.9, 0.98)",
+        "--adam-eps",
+        1e-6,
+        "--weight-decay",
+        0.1,
+    )
     optimizer = trainer_for(lm_data, *options, "--criterion", "mle")[0].optimizer.optimizer
     assert type(optimizer) is torch.optim.Adam
-    expected = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.1, "amsgrad": False}
+    expected = {
+        "lr": 0.01,
+        "betas": (0.9, 0.98),
+        "eps": 1e-6,
+        "weight_decay": 0.1,
+        "amsgrad": False,
+    }
     assert all(group.items() >= expected.items() for group in optimizer.param_groups)

@@ -1,4 +1,5 @@
-"""`evaluation.perplexity` against the definitions, with every kind of output layer, and its command."""
+"""`evaluation.perplexity` against the definitions, with every kind of output layer, and its
+command."""
 
 import sys
 
@@ -21,7 +22,11 @@ GROUPS = ("frequent", "medium", "rare")
 KINDS = {
     "softmax": (*LM, "--criterion", "mle"),
     "label-smoothed": (*LM, "--criterion", "mle", "--label-smoothing", "0.1"),
-    "adaptive": (*LM, *"--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40".split()),
+    "adaptive": (
+        *LM,
+        *"--criterion adaptive_loss --ddp-backend legacy_ddp "
+        "--adaptive-softmax-cutoff 20,40".split(),
+    ),
     "bias": (*LM, "--arch", "transformer_lm_unigram", "--criterion", "mle"),
     "f2": (*F2_LM, "--criterion", "f2_softmax"),
     "translation": (*MT, "--criterion", "mle"),
@@ -29,7 +34,8 @@ KINDS = {
 
 
 def random_checkpoint(path, data, options):
-    """A model with random weights, large enough that its predictions differ from position to position."""
+    """A model with random weights, large enough that its predictions differ from position to
+    position."""
     return Checkpoint(save_model(path, data, *options, base=(), std=0.5))
 
 
@@ -48,7 +54,9 @@ def literal(checkpoint, data, split):
         sample = dataset.collater([dataset[number]])
         with torch.no_grad():
             output = model(**sample["net_input"])
-            distributions.append(model.get_normalized_probs(output, log_probs=True)[0].double().exp())
+            distributions.append(
+                model.get_normalized_probs(output, log_probs=True)[0].double().exp()
+            )
         targets.append(sample["target"][0])
     return torch.cat(distributions), torch.cat(targets)
 
@@ -60,21 +68,31 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
         data, pair = mt_data, ("en", "de")
     checkpoint = random_checkpoint(tmp_path / "model.pt", data, KINDS[kind])
     fitted = BinarizedText(data, fitted_on)
-    result = perplexity({"model": checkpoint}, BinarizedText(data, "valid"), calibrate=fitted, device="cpu")
+    result = perplexity(
+        {"model": checkpoint}, BinarizedText(data, "valid"), calibrate=fitted, device="cpu"
+    )
     row = result["model"]
     assert (result.value("model", "isoscore", "total") is None) == (kind == "adaptive")
 
     probabilities, target = literal(checkpoint, data, "valid")
     members = BinarizedVocabulary.load(data, pair).groups("types")
-    group_of_token = members.of_token.where(members.of_token >= 0, len(GROUPS))  # the last: special tokens
-    mass = torch.stack([probabilities[:, group_of_token == index].sum(1) for index in range(4)], 1)  # N x (G + 1)
+    # the last: special tokens
+    group_of_token = members.of_token.where(members.of_token >= 0, len(GROUPS))
+    # N x (G + 1)
+    mass = torch.stack([probabilities[:, group_of_token == index].sum(1) for index in range(4)], 1)
     group = group_of_token[target]
-    nll, group_nll = (-p.gather(1, of[:, None]).squeeze(1).log() for p, of in ((probabilities, target), (mass, group)))
+    nll, group_nll = (
+        -p.gather(1, of[:, None]).squeeze(1).log()
+        for p, of in ((probabilities, target), (mass, group))
+    )
     for index, name in enumerate((*GROUPS, "total")):
         chosen = group == index if name != "total" else torch.ones_like(group, dtype=torch.bool)
         observed = int(chosen.sum())
         assert result.facts["targets"][name] == observed
-        perplexities = [row[measure][name] for measure in ("perplexity", "group_perplexity", "within_perplexity")]
+        perplexities = [
+            row[measure][name]
+            for measure in ("perplexity", "group_perplexity", "within_perplexity")
+        ]
         if not observed:
             assert perplexities == [None] * 3
             continue
@@ -82,17 +100,25 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
         assert perplexities == pytest.approx(expected, rel=1e-5)
         assert perplexities[0] == pytest.approx(perplexities[1] * perplexities[2], rel=1e-12)
         whole = probabilities.sum() if name == "total" else mass[:, index].sum()
-        assert row["expected_over_observed"][name] == pytest.approx(whole.item() / observed, rel=1e-5)
+        assert row["expected_over_observed"][name] == pytest.approx(
+            whole.item() / observed, rel=1e-5
+        )
         gains = torch.tensor([*(row["offsets"][name] for name in GROUPS), 0], dtype=torch.float64)
         normalizer = (mass * gains.exp()).sum(1)
         calibrated = (nll - gains[group] + normalizer.log())[chosen].mean().exp()
         assert row["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)
-        assert f"|calibrated-on:{fitted_on}|" in result.signature and row["offsets"]["frequent"] == 0
+        assert (
+            f"|calibrated-on:{fitted_on}|" in result.signature and row["offsets"]["frequent"] == 0
+        )
 
 
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
-    """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the same."""
-    text, options = BinarizedText(lm_data, "valid"), {"calibrate": BinarizedText(lm_data), "device": "cpu"}
+    """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the
+    same."""
+    text, options = (
+        BinarizedText(lm_data, "valid"),
+        {"calibrate": BinarizedText(lm_data), "device": "cpu"},
+    )
     whole, sizes = perplexity({"agg": runs["agg"]}, text, **options), []
     monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "CHUNK_ELEMENTS", 7 * 64)
 
@@ -121,7 +147,8 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data):
 
 
 def test_models_of_other_targets_are_refused(mt_data, tmp_path):
-    """A model of few positions cannot read long pairs; without them it would seem the better one."""
+    """A model of few positions cannot read long pairs; without them it would seem the better
+    one."""
     models = {
         str(positions): random_checkpoint(
             tmp_path / f"{positions}.pt", mt_data,
@@ -134,7 +161,10 @@ def test_models_of_other_targets_are_refused(mt_data, tmp_path):
         for name, model in models.items()
     ]
     assert alone[0] > alone[1] > 0
-    with pytest.raises(UserError, match=f"6.pt: found {alone[1]} targets, and others than the {alone[0]} of .*1024.pt"):
+    with pytest.raises(
+        UserError,
+        match=f"6.pt: found {alone[1]} targets, and others than the {alone[0]} of .*1024.pt",
+    ):
         perplexity(models, BinarizedText(mt_data, "train"))
 
 
@@ -165,17 +195,31 @@ CALIBRATED = {
 
 @pytest.mark.parametrize("kind", CALIBRATED)
 def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys):
-    """Its measures on any split are those that eval-lm --calibrate predicts; within the groups nothing changes."""
+    """Its measures on any split are those that eval-lm --calibrate predicts; within the groups
+    nothing changes."""
     before = random_checkpoint(tmp_path / "before.pt", lm_data, CALIBRATED[kind])
-    arguments = ["calibrate", tmp_path / "before.pt", "--data", lm_data, "--output", tmp_path / "after.pt"]
+    arguments = [
+        "calibrate",
+        tmp_path / "before.pt",
+        "--data",
+        lm_data,
+        "--output",
+        tmp_path / "after.pt",
+    ]
     assert main([*map(str, arguments), "--split", "test"]) == 0
     assert "| as it was " in capsys.readouterr().out
     after = Checkpoint(tmp_path / "after.pt")
     expected, found = (
-        perplexity({"m": model}, BinarizedText(lm_data, "valid"), calibrate=BinarizedText(lm_data), device="cpu")
+        perplexity(
+            {"m": model},
+            BinarizedText(lm_data, "valid"),
+            calibrate=BinarizedText(lm_data),
+            device="cpu",
+        )
         for model in (before, after)
     )
-    assert list(found["m"]["offsets"].values()) == pytest.approx([0, 0, 0], abs=1e-4)  # those that are left
+    # those that are left
+    assert list(found["m"]["offsets"].values()) == pytest.approx([0, 0, 0], abs=1e-4)
     one, other = expected["m"], found["m"]
     for measure in ("perplexity", "expected_over_observed"):
         assert other[measure] == pytest.approx(one[f"calibrated_{measure}"], rel=1e-4)
@@ -183,10 +227,14 @@ def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys)
 
 
 def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp_path, capsys):
-    """One word occurs 100 times there, ten once, the others never; the offset of each group is saved in the model."""
+    """One word occurs 100 times there, ten once, the others never; the offset of each group is
+    saved in the model."""
     text = ["w0 " * 100, " ".join(f"w{number}" for number in range(1, 11))]
     other = preprocessed(
-        tmp_path, dict.fromkeys(("train", "valid", "test"), text), "--only-source", f"--srcdict={lm_data / 'dict.txt'}"
+        tmp_path,
+        dict.fromkeys(("train", "valid", "test"), text),
+        "--only-source",
+        f"--srcdict={lm_data / 'dict.txt'}",
     )
     options = ("--data", lm_data, "--occurrences-in", other)
     run(
@@ -196,14 +244,25 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     result = read_result(tmp_path / "o.json")
     before, after = (Checkpoint(lm_runs / name).output_embedding.weight for name in ("mle", "agg"))
     dictionary = load_dictionary(lm_data)
-    words = {dictionary.index(line.split()[0]) for line in (lm_data / "dict.txt").read_text().splitlines()}
+    words = {
+        dictionary.index(line.split()[0])
+        for line in (lm_data / "dict.txt").read_text().splitlines()
+    }
     rows = {row for row in words if not dictionary[row].startswith("madeupword")}
     rows -= {dictionary.index(f"w{number}") for number in range(11)}
     assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 10, "absent": len(rows)}
     moved = (after - before)[sorted(rows)].norm() / before[sorted(rows)].norm()
-    assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item()) and not any(result["mle"]["moved"].values())
+    assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item()) and not any(
+        result["mle"]["moved"].values()
+    )
     assert "found another dictionary" in refused(
-        capsys, "eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in", prepared_data / "data-bin"
+        capsys,
+        "eval-lm",
+        lm_runs / "mle",
+        "--data",
+        lm_data,
+        "--occurrences-in",
+        prepared_data / "data-bin",
     )
     assert "--groups: found it with --occurrences-in" in refused(
         capsys, "eval-lm", lm_runs / "mle", *options, "--groups", "frequency"
@@ -226,7 +285,9 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     )  # fmt: skip
     for measure in ("perplexity", "expected_over_observed"):
         assert shares["agg, 25%"][measure] == pytest.approx(quarter["agg"][measure], rel=1e-4)
-    saved = perplexity(open_models([tmp_path / "after.pt"], ["agg"]), BinarizedText(lm_data, "valid"))
+    saved = perplexity(
+        open_models([tmp_path / "after.pt"], ["agg"]), BinarizedText(lm_data, "valid")
+    )
     assert saved.value("agg", "perplexity", "total") == pytest.approx(
         result.value("agg", "calibrated_perplexity", "total"), rel=1e-4
     )
@@ -246,11 +307,14 @@ def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):
 
 
 def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):
-    """The saved model is the one that the table shows, without the best validation of the old one."""
+    """The saved model is the one that the table shows, without the best validation of the old
+    one."""
     half = changed(
         lm_runs / "agg" / "checkpoint_best.pt",
         tmp_path / "half.pt",
-        lambda state: state.update(model={name: one.bfloat16() for name, one in state["model"].items()}),
+        lambda state: state.update(
+            model={name: one.bfloat16() for name, one in state["model"].items()}
+        ),
     )
     result = calibrate(Checkpoint(half), lm_data, tmp_path / "after.pt", split="test", device="cpu")
     after = Checkpoint(tmp_path / "after.pt")
@@ -262,8 +326,12 @@ def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):
 
 def test_what_cannot_be_calibrated(lm_data, mt_data, tmp_path):
     f2 = random_checkpoint(tmp_path / "f2.pt", lm_data, KINDS["f2"])
-    with pytest.raises(UserError, match="found a model transformer_lm_f2; expected a transformer_lm or transformer"):
+    with pytest.raises(
+        UserError, match="found a model transformer_lm_f2; expected a transformer_lm or transformer"
+    ):
         calibrate(f2, lm_data, tmp_path / "out.pt")
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, KINDS["translation"])
-    with pytest.raises(UserError, match="found no .* targets.*; give a text with some of each group"):
+    with pytest.raises(
+        UserError, match="found no .* targets.*; give a text with some of each group"
+    ):
         calibrate(pairs, mt_data, tmp_path / "out.pt", occurrences_in=mt_data)

@@ -24,10 +24,13 @@ def drawn(picture, *paths):
 
 @pytest.fixture(scope="session")
 def eval_json(lm_runs, lm_data, tmp_path_factory):
-    """What eval-lm says of both runs, and of a third with another rare fraction (the same weights)."""
+    """What eval-lm says of both runs, and of a third with another rare fraction (the same
+    weights)."""
     path = tmp_path_factory.mktemp("eval") / "eval.json"
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
-    assert main(["eval-lm", *map(str, checkpoints), "--data", str(lm_data), "--json", str(path)]) == 0
+    assert (
+        main(["eval-lm", *map(str, checkpoints), "--data", str(lm_data), "--json", str(path)]) == 0
+    )
     mle, agg, *others = json.loads(path.read_text())["rows"]
     other = agg | {"name": "agg-0.6", "criterion": agg["criterion"] | {"agg_rare_fraction": 0.6}}
     return changed(path, path, ("rows", [mle, agg, other, *others]))
@@ -35,13 +38,22 @@ def eval_json(lm_runs, lm_data, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def texts_json(lm_data, tmp_path_factory):
-    """What text-metrics says of texts of two models, and of three with 2, 4 and 10 classes of either kind."""
+    """What text-metrics says of texts of two models, and of three with 2, 4 and 10 classes of
+    either kind."""
     folder = tmp_path_factory.mktemp("texts")
-    names = ["mle", "f2", *(f"f2-{kind}-{n}" for kind in ("equal-frequency", "equal-token") for n in (10, 2, 4))]
+    names = [
+        "mle",
+        "f2",
+        *(f"f2-{kind}-{n}" for kind in ("equal-frequency", "equal-token") for n in (10, 2, 4)),
+    ]
     texts = [folder / f"{name}.jsonl" for name in names]
     for number, path in enumerate(texts):
         lines = [
-            {"prefix": "w0", "continuation": f"w0 w1 {'w0 ' * number}w{text}", "reference": f"w3 w0 w1 w{text}"}
+            {
+                "prefix": "w0",
+                "continuation": f"w0 w1 {'w0 ' * number}w{text}",
+                "reference": f"w3 w0 w1 w{text}",
+            }
             for text in range(3)
         ]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -54,7 +66,9 @@ def texts_json(lm_data, tmp_path_factory):
 def inputs(lm_runs, lm_data, eval_json, texts_json):
     """For each picture the arguments, and words that are in it."""
     runs = [lm_runs / "mle", lm_runs / "agg"]
-    checkpoints, logs = ([run / file for run in runs] for file in ("checkpoint_last.pt", "train.log"))
+    checkpoints, logs = (
+        [run / file for run in runs] for file in ("checkpoint_last.pt", "train.log")
+    )
     data = ["--data", lm_data]
     return {
         "projection": ([*checkpoints, *data], ["mle", "agg", "frequent", "medium", "rare"]),
@@ -63,11 +77,20 @@ def inputs(lm_runs, lm_data, eval_json, texts_json):
         "inner-products": ([*runs, *data], ["mle", "agg", "rare", "mean inner product"]),
         "rare-tokens": (logs[1:], ["agg", "updates"]),
         "learning-curves": (logs, ["mle", "agg", "training", "valid", "perplexity"]),
-        "alpha-sweep": ([eval_json], ["mle", "AGG", "perplexity, total", "Uniq, rare", "rare fraction"]),
-        "similarity": ([*checkpoints, *data, "--words", "w0", "w5"], ["w0, mle", "w5, agg", "frequency rank"]),
+        "alpha-sweep": (
+            [eval_json],
+            ["mle", "AGG", "perplexity, total", "Uniq, rare", "rare fraction"],
+        ),
+        "similarity": (
+            [*checkpoints, *data, "--words", "w0", "w5"],
+            ["w0, mle", "w5, agg", "frequency rank"],
+        ),
         "frequencies": ([lm_data], ["bin", "rank", "occurrences"]),
         "token-shares": ([texts_json], ["f2", "human", "frequent", "very rare"]),
-        "class-sweep": ([texts_json], ["equal-token", "mle", "human", "MS-Jaccard-2 × 100", "KLD in nats", "classes"]),
+        "class-sweep": (
+            [texts_json],
+            ["equal-token", "mle", "human", "MS-Jaccard-2 × 100", "KLD in nats", "classes"],
+        ),
     }
 
 
@@ -91,25 +114,45 @@ def test_plot_refuses(lm_runs, lm_data, eval_json, tmp_path, capsys, monkeypatch
         ("no token 'unheard'", "similarity", checkpoint, "--data", lm_data, "--words", "unheard"),
         ("found no rare_tokens", "rare-tokens", log),
         ("two.json: found agg_alpha and agg_rare_fraction", "alpha-sweep", two),
-        ("schema.json: found the schema 0; expected 2; expected what a command of agg-", "alpha-sweep", schema),
+        (
+            "schema.json: found the schema 0; expected 2; expected what a command of agg-",
+            "alpha-sweep",
+            schema,
+        ),
     ):
         assert words in refused(capsys, "plot", *arguments, "-o", tmp_path / "x.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = refused(capsys, "plot", "singular-values", checkpoint, "-o", tmp_path / "x.svg")
-    assert "found no matplotlib, which this command needs; pip install" in error and not (tmp_path / "x.svg").exists()
+    assert (
+        "found no matplotlib, which this command needs; pip install" in error
+        and not (tmp_path / "x.svg").exists()
+    )
 
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
-def test_empty_groups_and_names_that_look_like_markup(picture, inputs, tmp_path, capsys, monkeypatch):
+def test_empty_groups_and_names_that_look_like_markup(
+    picture, inputs, tmp_path, capsys, monkeypatch
+):
     """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
     monkeypatch.setattr(
-        "agg_fairseq.data.vocabulary.count_tokens", lambda data, known, *_: torch.ones(len(known)).long()
+        "agg_fairseq.data.vocabulary.count_tokens",
+        lambda data, known, *_: torch.ones(len(known)).long(),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         names = ("--name", "lr$\\frac$", "_mle")
-        run(capsys, "plot", picture, *inputs[picture][0], "--groups", "frequency", *names, "-o", tmp_path / "a.svg")
+        run(
+            capsys,
+            "plot",
+            picture,
+            *inputs[picture][0],
+            "--groups",
+            "frequency",
+            *names,
+            "-o",
+            tmp_path / "a.svg",
+        )
     text = (tmp_path / "a.svg").read_text()
     assert text.count("<!-- not defined -->") == (2 if picture == "isotropy" else 0)
     assert ("<!-- frequent -->" in text) == (picture != "isotropy")
@@ -128,7 +171,8 @@ def changed(path, target, *changes):
 
 
 def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
-    """A name has the same numbers in all of them: the human texts are the same, and names of models differ."""
+    """A name has the same numbers in all of them: the human texts are the same, and names of models
+    differ."""
     mle, *_, human = json.loads(texts_json.read_text())["rows"]
     one = changed(texts_json, tmp_path / "one.json", ("rows", [mle, human]))
     other = changed(one, tmp_path / "other.json", ("rows", 0, "name", "other"))
@@ -146,23 +190,40 @@ def test_seeds_of_the_sweep_are_one_point(eval_json, tmp_path):
     path = changed(eval_json, tmp_path / "seed.json", *changes)
     curve = drawn("alpha-sweep", eval_json, path).axes[0].lines[0]
     assert curve.get_ydata()[0] == pytest.approx(total + 1)
-    gap = drawn("alpha-sweep", changed(eval_json, path, ("rows", 1, "unique_predictions", "rare", None)))
+    gap = drawn(
+        "alpha-sweep", changed(eval_json, path, ("rows", 1, "unique_predictions", "rare", None))
+    )
     assert [math.isnan(y) for y in gap.axes[4].lines[0].get_ydata()] == [True, False]
 
 
 def test_class_sweep_of_several_files(texts_json, tmp_path):
-    """Each panel has its measure, by number of classes, of either kind; a file for each row, and all of them again."""
+    """Each panel has its measure, by number of classes, of either kind; a file for each row, and
+    all of them again."""
     rows = {row["name"]: row for row in json.loads(texts_json.read_text())["rows"]}
     human = rows.pop("human")
-    paths = [changed(texts_json, tmp_path / f"{name}.json", ("rows", [row, human])) for name, row in rows.items()]
+    paths = [
+        changed(texts_json, tmp_path / f"{name}.json", ("rows", [row, human]))
+        for name, row in rows.items()
+    ]
     figure = drawn("class-sweep", *paths, texts_json)
-    of_row = [lambda row: 100 * row["ms_jaccard"]["2"], lambda row: 100 * row["self_bleu"]["2"], lambda row: row["kld"]]
+    of_row = [
+        lambda row: 100 * row["ms_jaccard"]["2"],
+        lambda row: 100 * row["self_bleu"]["2"],
+        lambda row: row["kld"],
+    ]
     for axis, read in zip(figure.axes, of_row, strict=True):
         *curves, mle, f2 = axis.lines[:4]
         for kind, curve in zip(("equal-frequency", "equal-token"), curves, strict=True):
             assert list(curve.get_xdata()) == [2, 4, 10]
-            assert list(curve.get_ydata()) == [read(rows[f"f2-{kind}-{number}"]) for number in (2, 4, 10)]
-        assert [level.get_ydata()[0] for level in (mle, f2)] == [read(rows["mle"]), read(rows["f2"])]
+            assert list(curve.get_ydata()) == [
+                read(rows[f"f2-{kind}-{number}"]) for number in (2, 4, 10)
+            ]
+        assert [level.get_ydata()[0] for level in (mle, f2)] == [
+            read(rows["mle"]),
+            read(rows["f2"]),
+        ]
     lines = figure.axes[1].lines
-    assert [len(axis.lines) for axis in figure.axes] == [4, 5, 4] and len({line.get_marker() for line in lines}) == 5
+    assert [len(axis.lines) for axis in figure.axes] == [4, 5, 4] and len(
+        {line.get_marker() for line in lines}
+    ) == 5
     assert lines[4].get_ydata()[0] == 100 * human["self_bleu"]["2"]

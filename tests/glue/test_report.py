@@ -18,7 +18,20 @@ def written(lm_runs, lm_data, tmp_path_factory):
     (folder / "PAIRS.txt").write_text("w0\tw1\t3\nw2\tw3\t1\nw0\tw4\t2\nw1\tw9\t5\n")
     runs, data = [str(lm_runs / name) for name in ("mle", "agg")], ["--data", str(lm_data)]
     words, page = str(folder / "words.json"), folder / "report.html"
-    assert main(["word-similarity", *runs, *data, "--datasets", str(folder / "PAIRS.txt"), "--json", words]) == 0
+    assert (
+        main(
+            [
+                "word-similarity",
+                *runs,
+                *data,
+                "--datasets",
+                str(folder / "PAIRS.txt"),
+                "--json",
+                words,
+            ]
+        )
+        == 0
+    )
     options = ["--split", "train", "--max-texts", "3", "--results", words, "--output", str(page)]
     assert main(["report", *runs, *data, *options]) == 0
     return page
@@ -27,11 +40,18 @@ def written(lm_runs, lm_data, tmp_path_factory):
 def test_every_section_of_the_report(written):
     html = written.read_text()
     assert re.findall(r"<h2>(.*)</h2>", html) == [
-        "Runs and settings", "Learning curves", "Perplexity and predictions", "Generated texts", "Embeddings",
+        "Runs and "
+        "settings", "Learning "
+            "curves", "Perplexity and "
+            "predictions", "Generated "
+            "texts", "Embeddings",
         "Other results", "Glossary",
     ]  # fmt: skip
     for words in (
-        "▲ is better than mle", "--agg-rare-fraction", "PPL within rare", "I(W) ±", "PAIRS", "MSJ-2",
+        "▲ is better than "
+        "mle", "--agg-rare-fraction", "PPL within "
+            "rare", "I(W) "
+            "±", "PAIRS", "MSJ-2",
         "the first 30%, the next 50% and the last 20% of the vocabulary",
         "Share of the dimensions that the embeddings use evenly",
     ):  # fmt: skip
@@ -40,7 +60,9 @@ def test_every_section_of_the_report(written):
     assert not re.search(r'(?:src|href)="(?!#|data:)', html)
     assert set(re.findall(r'href="#([^"]*)"', html)) <= set(re.findall(r'id="([^"]*)"', html))
     row = re.search(r">PPL rare</a>.*?</tr>", html, re.DOTALL)[0]
-    mle, agg = (float(value.replace(",", "")) for value in re.findall(r'<td class="[^"]*">([\d.,]+)', row))
+    mle, agg = (
+        float(value.replace(",", "")) for value in re.findall(r'<td class="[^"]*">([\d.,]+)', row)
+    )
     assert f"{100 * (agg / mle - 1):+.1f}%".replace("-", "−") in row
 
 
@@ -49,7 +71,10 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     name = '<b>alert("1")</b>'
     errors = write_report({name: lm_runs / "agg"}, lm_data, tmp_path / "r.html", split="dev")
     html = (tmp_path / "r.html").read_text()
-    assert len(errors) == 2 and html.count("error: ") == html.count("found no split &#39;dev&#39;") == 2
+    assert (
+        len(errors) == 2
+        and html.count("error: ") == html.count("found no split &#39;dev&#39;") == 2
+    )
     assert "<b>" not in html and "&lt;b&gt;alert" in html and html.count("<img ") == 3
 
 
@@ -57,7 +82,13 @@ def test_runs_of_other_seeds_are_one_model():
     def run(seed, **options):
         return {"cfg": {"common": {"seed": seed}, "criterion": {"_name": "agg", **options}}}
 
-    runs = {"mle-1": run(1), "agg-1": run(1, a=2), "mle-2": run(2), "agg-2": run(2, a=2), "again": run(1)}
+    runs = {
+        "mle-1": run(1),
+        "agg-1": run(1, a=2),
+        "mle-2": run(2),
+        "agg-2": run(2, a=2),
+        "again": run(1),
+    }
     assert models_of_runs(runs) == {
         "mle-1 (2 seeds)": {"1": "mle-1", "2": "mle-2"},
         "agg-1 (2 seeds)": {"1": "agg-1", "2": "agg-2"},
@@ -70,13 +101,28 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         shutil.copy(translator, tmp_path / name / "checkpoint_last.pt")
-        lines = f"T-0\tt1 t2 t3 t4 t5\nH-0\t-0.5\tt1 t2 t3 t4 {name}\nD-0\t-0.5\tt1 t2 t3 t4 {name}\n"
+        lines = (
+            f"T-0\tt1 t2 t3 t4 t5\nH-0\t-0.5\tt1 t2 t3 t4 {name}\nD-0\t-0.5\tt1 t2 t3 t4 {name}\n"
+        )
         (tmp_path / f"{name}.log").write_text(lines)
     path, scores = tmp_path / "r.html", tmp_path / "bleu.json"
     run(capsys, "bleu", tmp_path / "a.log", tmp_path / "b.log", "--json", scores)
-    run(capsys, "report", tmp_path / "a", tmp_path / "b", "--data", mt_data, "--results", scores, "-o", path)
+    run(
+        capsys,
+        "report",
+        tmp_path / "a",
+        tmp_path / "b",
+        "--data",
+        mt_data,
+        "--results",
+        scores,
+        "-o",
+        path,
+    )
     html = path.read_text()
-    assert "BLEU" in html and "Perplexity and predictions" not in html and "No run has a log" in html
+    assert (
+        "BLEU" in html and "Perplexity and predictions" not in html and "No run has a log" in html
+    )
 
 
 def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):
@@ -87,22 +133,36 @@ def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypa
     for arguments, words in (
         (("mle", tmp_path / "mt"), "found no language pair"),
         (("mle", "--baseline", "x"), "--baseline: found 'x'; expected the name of a run: mle"),
-        (("mle", "--results", lm_data / "dict.txt"), "expected what a command of agg-fairseq wrote to --json"),
+        (
+            ("mle", "--results", lm_data / "dict.txt"),
+            "expected what a command of agg-fairseq wrote to --json",
+        ),
     ):
         assert words in refused(capsys, *start, *arguments)
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert "found no jinja2, which this command needs; pip install '.[eval]'" in refused(capsys, *start, "mle")
+    assert "found no jinja2, which this command needs; pip install '.[eval]'" in refused(
+        capsys, *start, "mle"
+    )
 
 
 def test_settings_by_hand():
-    """An option is shown where it comes first: the criterion's copy of the seed is none of its own."""
+    """An option is shown where it comes first: the criterion's copy of the seed is none of its
+    own."""
 
     def different(*configurations):
         return different_settings([{"cfg": one} for one in configurations])
 
-    first = {"common": {"seed": 1, "log_file": "a"}, "criterion": {"_name": "mle", "seed": 1}, "model": None}
+    first = {
+        "common": {"seed": 1, "log_file": "a"},
+        "criterion": {"_name": "mle", "seed": 1},
+        "model": None,
+    }
     agg = {"_name": "agg", "seed": 2, "agg_alpha": 0.1, "agg_window": 0, "agg_static": False}
-    second = {"common": {"seed": 2, "log_file": "b"}, "criterion": agg, "optimizer": {"adam_betas": [0.9, 0.98]}}
+    second = {
+        "common": {"seed": 2, "log_file": "b"},
+        "criterion": agg,
+        "optimizer": {"adam_betas": [0.9, 0.98]},
+    }
     assert different(first, second) == [
         ["--seed", "1", "2"],
         ["--criterion", "mle", "agg"],

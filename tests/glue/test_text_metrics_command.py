@@ -11,15 +11,19 @@ CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
 
 def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
     pairs = zip(continuations, references, strict=True)
-    lines = [json.dumps({"prefix": "p", "continuation": one, "reference": other}) for one, other in pairs]
+    lines = [
+        json.dumps({"prefix": "p", "continuation": one, "reference": other}) for one, other in pairs
+    ]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
 def test_text_metrics_of_several_files(tmp_path, capsys):
-    """References: a 4, b 3, c 1. Continuations: a 5, b 4, c 3; one of the three ends in `a b c` twice."""
-    # KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487. MS-Jaccard-1: (4 + 3 + 1) / (5 + 4 + 3) = 2/3. 2-grams: ab
-    # 3, aa 1, bc 1 in the references; ab 3, aa 1, bc 3, ca 2 in the continuations: 5/9, and √(2/3 · 5/9).
+    """References: a 4, b 3, c 1. Continuations: a 5, b 4, c 3; one of the three ends in `a b c`
+    twice."""
+    # KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487. MS-Jaccard-1: (4 + 3 + 1) / (5 + 4 + 3)
+    # = 2/3. 2-grams: ab 3, aa 1, bc 1 in the references; ab 3, aa 1, bc 3, ca 2 in the
+    # continuations: 5/9, and √(2/3 · 5/9).
     path = write_texts(tmp_path / "model.jsonl")
     printed = run(capsys, "text-metrics", path)
     table = cells(printed)
@@ -37,7 +41,10 @@ def test_text_metrics_of_several_files(tmp_path, capsys):
 def test_shares(lm_data, tmp_path, capsys):
     references = (lm_data.parent / "test").read_text().splitlines()
     references[0] += " never </s>"
-    path, target = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references), tmp_path / "o.json"
+    path, target = (
+        write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references),
+        tmp_path / "o.json",
+    )
     printed = run(capsys, "text-metrics", path, "--data", lm_data, "--json", target)
     text = (lm_data.parent / "train").read_text().splitlines()
     counts = Counter(word for line in text for word in line.split())
@@ -48,10 +55,13 @@ def test_shares(lm_data, tmp_path, capsys):
         before += counts[word]
     words = " ".join(references).split()
     found = Counter(map(groups.get, words))
-    assert groups["w0"] == 0 and len(found) == 5  # with None: `never`, `</s>` and words of the test split alone
+    # with None: `never`, `</s>` and words of the test split alone
+    assert groups["w0"] == 0 and len(found) == 5
     human = cells(printed)["human"]
     columns = ("frequent (%)", "medium (%)", "rare (%)", "very rare (%)")
-    assert [human[column] for column in columns] == [f"{100 * found[i] / len(words):.1f}" for i in range(4)]
+    assert [human[column] for column in columns] == [
+        f"{100 * found[i] / len(words):.1f}" for i in range(4)
+    ]
     assert [cells(printed)["m"][column] for column in columns] == ["66.7", "0.0", "0.0", "0.0"]
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
     result = read_result(target)
@@ -60,7 +70,8 @@ def test_shares(lm_data, tmp_path, capsys):
 
 
 def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
-    """Of one text there is no Self-BLEU; of empty ones no frequencies, and with empty references no n-gram."""
+    """Of one text there is no Self-BLEU; of empty ones no frequencies, and with empty references no
+    n-gram."""
     for continuations, references, empty in (
         (["a"], ["a b"], ["SB-1", "SB-3"]),
         (["", ""], ["a", "b"], ["KLD", "frequent (%)"]),
@@ -76,7 +87,9 @@ def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
 def test_text_metrics_refuses_files(tmp_path, capsys):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"prefix": "", "continuation": "", "reference": ""}\n{}\n')
-    assert "bad.jsonl, line 2: found '{}'; expected JSON of prefix" in refused(capsys, "text-metrics", path)
+    assert "bad.jsonl, line 2: found '{}'; expected JSON of prefix" in refused(
+        capsys, "text-metrics", path
+    )
     first, second = write_texts(tmp_path / "first.jsonl"), tmp_path / "second.jsonl"
     write_texts(second, CONTINUATIONS, ["a b c", "a b", "x"])
     error = refused(capsys, "text-metrics", first, second)

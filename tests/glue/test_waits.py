@@ -1,4 +1,5 @@
-"""What would make the host wait for a GPU in a training step of a criterion: seen on a CPU, by what it asks for."""
+"""What would make the host wait for a GPU in a training step of a criterion: seen on a CPU, by what
+it asks for."""
 
 import pytest
 import torch
@@ -26,10 +27,18 @@ class WaitsForTheDevice(TorchDispatchMode):
     """Collects the operations whose result the host needs, so that it would wait for a GPU."""
 
     ALWAYS = (
-        *("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.bincount"),
-        "aten.lift_fresh",  # a tensor made of numbers of the host: the copy to the device waits for it
+        *(
+            "aten._local_scalar_dense",
+            "aten.nonzero",
+            "aten.masked_select",
+            "aten._unique2",
+            "aten.bincount",
+        ),
+        # a tensor made of numbers of the host: the copy to the device waits for it
+        "aten.lift_fresh",
     )
-    READING = ("tolist", "numpy", "cpu")  # methods that read a tensor's memory on a CPU, without an operation
+    # methods that read a tensor's memory on a CPU, without an operation
+    READING = ("tolist", "numpy", "cpu")
 
     def __init__(self):
         super().__init__()
@@ -38,7 +47,9 @@ class WaitsForTheDevice(TorchDispatchMode):
 
     def __enter__(self):
         for name in self.READING:
-            self.methods.setattr(torch.Tensor, name, self._recorded(name, getattr(torch.Tensor, name)))
+            self.methods.setattr(
+                torch.Tensor, name, self._recorded(name, getattr(torch.Tensor, name))
+            )
         return super().__enter__()
 
     def __exit__(self, *error):
@@ -71,9 +82,13 @@ def as_on_a_gpu(monkeypatch):
 
 
 def steps(name, options, layer=None, updates=5):
-    """The waits of each update: forward, backward, and what the criterion does as the optimizer takes its step."""
+    """The waits of each update: forward, backward, and what the criterion does as the optimizer
+    takes its step."""
     task = OutputLayerTask(VOCABULARY)
-    model, objective = OutputLayerModel(FEATURES, VOCABULARY, layer), criterion(name, task, **options)
+    model, objective = (
+        OutputLayerModel(FEATURES, VOCABULARY, layer),
+        criterion(name, task, **options),
+    )
     sample = batch(16, FEATURES, VOCABULARY, "cpu", steps=8)
     objective.eval()(model, sample)  # looks for the output layer of the model, once
     objective.train()
@@ -90,8 +105,8 @@ def steps(name, options, layer=None, updates=5):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_training_step_waits_once(case):
-    """For the number of positions that are common, rare and padding; `agg` also for the tokens of the update before,
-    which it then sorts on the host."""
+    """For the number of positions that are common, rare and padding; `agg` also for the tokens of
+    the update before, which it then sorts on the host."""
     expected = [["tolist"] for _ in range(5)]
     if case.startswith("agg"):
         expected = [[*["cpu", "aten.nonzero"] * bool(update), "tolist"] for update in range(5)]
@@ -99,7 +114,9 @@ def test_a_training_step_waits_once(case):
 
 
 def test_a_log_unigram_bias_waits_for_no_device():
-    layer = UnigramLinear(torch.nn.Parameter(torch.randn(VOCABULARY, FEATURES)), torch.arange(VOCABULARY))
+    layer = UnigramLinear(
+        torch.nn.Parameter(torch.randn(VOCABULARY, FEATURES)), torch.arange(VOCABULARY)
+    )
     assert steps("mle", {}, layer) == [["tolist"]] * 5
 
 

@@ -34,8 +34,11 @@ def build(configuration, model_class):
     try:
         config = configuration(**given)
     except Exception:  # some have a head_dim that follows from the rest
-        config = configuration(**{name: value for name, value in given.items() if name != "head_dim"})
-    with torch.device("meta"):  # without memory: one with sizes by other names may be as large as the real one
+        config = configuration(
+            **{name: value for name, value in given.items() if name != "head_dim"}
+        )
+    # without memory: one with sizes by other names may be as large as the real one
+    with torch.device("meta"):
         size = sum(parameter.numel() for parameter in model_class(config).parameters())
     if size > MOST_PARAMETERS:
         raise ValueError("sizes by other names")
@@ -53,7 +56,9 @@ def step(model):
     model.zero_grad()
     loss = model(input_ids=tokens, labels=labels).loss
     loss.backward()
-    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), {
+        name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None
+    }
 
 
 def trained(model, loss, gradients):
@@ -66,7 +71,9 @@ def trained(model, loss, gradients):
         return "refused"
     is_equal = found_gradients.keys() == gradients.keys() and torch.allclose(found, loss, rtol=1e-4)
     for name, expected in gradients.items() if is_equal else ():
-        is_equal &= bool((found_gradients[name] - expected).abs().max() <= 1e-3 * expected.abs().max() + 1e-6)
+        is_equal &= bool(
+            (found_gradients[name] - expected).abs().max() <= 1e-3 * expected.abs().max() + 1e-6
+        )
     return "equal" if is_equal else "different"
 
 

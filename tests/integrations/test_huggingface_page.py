@@ -1,4 +1,5 @@
-"""What README.md and docs/huggingface.md show of transformers, run as it is pasted, and its example."""
+"""What README.md and docs/huggingface.md show of transformers, run as it is pasted, and its
+example."""
 
 import re
 import runpy
@@ -32,13 +33,20 @@ def sides(diff):
     return ("\n".join(line[1:] for line in lines if not line.startswith(sign)) for sign in "+-")
 
 
-@pytest.mark.parametrize("diff", sorted(DIFFS), ids=lambda diff: "loop" if "commit_update" in diff else "Trainer")
+@pytest.mark.parametrize(
+    "diff", sorted(DIFFS), ids=lambda diff: "loop" if "commit_update" in diff else "Trainer"
+)
 def test_diffs(diff, tmp_path):
     found = []
     for program in sides(diff):
         model = gpt2()
         args = trainer(model, tmp_path).args
-        names = {"model": model, "args": args, "train": dataset(), "batches": [batch(seed=seed) for seed in range(4)]}
+        names = {
+            "model": model,
+            "args": args,
+            "train": dataset(),
+            "batches": [batch(seed=seed) for seed in range(4)],
+        }
         names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
         exec("from agg_fairseq.integrations.transformers import GatedLoss\n" + program, names)
         found.append(model.lm_head.weight.detach())
@@ -49,7 +57,12 @@ def test_diffs(diff, tmp_path):
 def test_factorized_head(tmp_path):
     """Loaded, it is tied as before, and has the same logits and texts."""
     model = gpt2()
-    names = {"model": model, "train": dataset(), "vocabulary": VOCABULARY, "folder": tmp_path / "saved"}
+    names = {
+        "model": model,
+        "train": dataset(),
+        "vocabulary": VOCABULARY,
+        "folder": tmp_path / "saved",
+    }
     names["args"] = trainer(model, tmp_path).args
     [program] = [text for text in PROGRAMS if "factorize_head" in text]
     exec(program, names)
@@ -58,13 +71,19 @@ def test_factorized_head(tmp_path):
     for one in (model.eval(), loaded.eval()):
         assert one.lm_head.weight is one.transformer.wte.weight
     assert loaded(**batch()).logits.equal(model(**batch()).logits)
-    prompt, options = batch()["input_ids"][:, :3], {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    prompt, options = (
+        batch()["input_ids"][:, :3],
+        {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0},
+    )
     assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
 
 
-@pytest.mark.parametrize("make", [gpt2, lambda: llama_like("Llama", tie_word_embeddings=False)], ids=["tied", "untied"])
+@pytest.mark.parametrize(
+    "make", [gpt2, lambda: llama_like("Llama", tie_word_embeddings=False)], ids=["tied", "untied"]
+)
 def test_another_beta2_of_the_embedding(make, tmp_path):
-    """Adam's second moment of W has it, and that of nothing else; Trainer's schedule is for both groups."""
+    """Adam's second moment of W has it, and that of nothing else; Trainer's schedule is for both
+    groups."""
     [program] = [text for text in PROGRAMS if "AdamW(groups" in text]
     model = make()
     names = {"torch": torch, "model": model}
@@ -82,7 +101,10 @@ def test_another_beta2_of_the_embedding(make, tmp_path):
         torch.testing.assert_close(optimizer.state[parameter]["exp_avg_sq"], expected)
     training = trainer(model, tmp_path)
     Trainer(model, training.args, train_dataset=dataset(), optimizers=(optimizer, None)).train()
-    assert len({group["lr"] for group in optimizer.param_groups}) == 1 and optimizer.param_groups[0]["lr"] < 1e-3
+    assert (
+        len({group["lr"] for group in optimizer.param_groups}) == 1
+        and optimizer.param_groups[0]["lr"] < 1e-3
+    )
 
 
 def test_table_of_objectives():
@@ -93,7 +115,13 @@ def test_table_of_objectives():
     calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
     assert len(calls) == 6
     for call in calls:
-        names = {"model": gpt2(), "train": dataset(), "V": VOCABULARY, "R": 20, "label_counts": label_counts}
+        names = {
+            "model": gpt2(),
+            "train": dataset(),
+            "V": VOCABULARY,
+            "R": 20,
+            "label_counts": label_counts,
+        }
         eval(call, {"GatedLoss": GatedLoss, **names})
         names["model"](**batch()).loss.backward()
 
@@ -105,7 +133,9 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
         (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     example("huggingface")(["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
-    lines = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
+    lines = [
+        [cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()
+    ]
     names = ("mle", "mle-beta2-0.999", "agg", "bias-fixed-agg", "bias-fixed-beta2-0.999")
     printed = {cells[1]: cells[2:] for cells in lines if len(cells) > 1 and cells[1] in names}
     assert tuple(printed) == names and len(set(map(tuple, printed.values()))) == 5
@@ -119,16 +149,36 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
-    """They move probability to the tokens that the new text lacks, and do not change the perplexity among them."""
-    for name, lines in (("wiki.train.tokens", 300), ("wiki.valid.tokens", 60), ("wiki.test.tokens", 60)):
+    """They move probability to the tokens that the new text lacks, and do not change the perplexity
+    among them."""
+    for name, lines in (
+        ("wiki.train.tokens", 300),
+        ("wiki.valid.tokens", 60),
+        ("wiki.test.tokens", 60),
+    ):
         (tmp_path / name).write_text("\n".join(zipf_text(lines)) + "\n")
     for name, lines in (("new", 200), ("new-test", 60)):
         words = [[word for word in line.split() if int(word[1:]) < 8] for line in zipf_text(lines)]
         (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in words))
-    texts = ("--old", tmp_path, "--new", tmp_path / "new", tmp_path / "new-test", "--output", tmp_path / "out")
+    texts = (
+        "--old",
+        tmp_path,
+        "--new",
+        tmp_path / "new",
+        tmp_path / "new-test",
+        "--output",
+        tmp_path / "out",
+    )
     example("fine_tuning")([*map(str, texts), *"--vocabulary 300 --updates 12".split()])
-    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    printed = {name: list(map(float, values)) for name, *values in (line for line in lines if len(line) == 6)}
+    lines = [
+        line.strip("| ").split(" | ")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| ")
+    ]
+    printed = {
+        name: list(map(float, values))
+        for name, *values in (line for line in lines if len(line) == 6)
+    }
     models, shares = ("mle", "agg", "untied"), ("", ", 40%", ", 100%")
     assert list(printed) == ["before", *(model + share for model in models for share in shares)]
     for model in models:

@@ -30,7 +30,8 @@ def train(source, folder, **overrides):
 
 def test_trains_with_gates_also_distributed(tmp_path):
     own, gated = train(SCRIPT.read_text(), tmp_path), train(changed_script(), tmp_path)
-    assert gated["losses"][0] == pytest.approx(own["losses"][0], rel=1e-5)  # the first update is not gated
+    # the first update is not gated
+    assert gated["losses"][0] == pytest.approx(own["losses"][0], rel=1e-5)
     assert gated["losses"] == pytest.approx(own["losses"], rel=0.1)
     assert not torch.allclose(gated["model"].lm_head.weight, own["model"].lm_head.weight, atol=1e-4)
     counter = gated["objective"].counter

@@ -22,7 +22,9 @@ def classes():
     return mefmax(label_counts(dataset(), VOCABULARY) + 1)
 
 
-@pytest.mark.parametrize("make", [gpt2, lambda: llama_like("Llama", tie_word_embeddings=False)], ids=["tied", "untied"])
+@pytest.mark.parametrize(
+    "make", [gpt2, lambda: llama_like("Llama", tie_word_embeddings=False)], ids=["tied", "untied"]
+)
 def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
     model, given = make(), batch(ignored=[(1, 4)])
     layer = factorize_head(model, classes())
@@ -84,7 +86,11 @@ def test_changed_saved_and_loaded(change, tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     index.rename(tmp_path / "other.safetensors.index.json")
     loaded, report = reported(load_pretrained, tmp_path / "other.safetensors.index.json")
-    assert report == "" and type(loaded) is type(model) and loaded.lm_head.weight is loaded.transformer.wte.weight
+    assert (
+        report == ""
+        and type(loaded) is type(model)
+        and loaded.lm_head.weight is loaded.transformer.wte.weight
+    )
     assert loaded(**given).logits.equal(model(**given).logits)
     assert loaded.state_dict().keys() == model.state_dict().keys()
     loaded.save_pretrained(tmp_path / "again")

@@ -1,4 +1,5 @@
-"""From a training with `GatedLoss` to `eval-lm`, for the heads of today's models; what is refused."""
+"""From a training with `GatedLoss` to `eval-lm`, for the heads of today's models; what is
+refused."""
 
 import math
 
@@ -31,11 +32,14 @@ MODELS = {
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
-    """20 updates; transformers alone loads the same model, unless its class has no place for the log-unigram bias."""
+    """20 updates; transformers alone loads the same model, unless its class has no place for the
+    log-unigram bias."""
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
     save_word_tokenizer(tmp_path, WORDS + 1)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "tokenizer.json"), unk_token="<unk>"
+    )
     text = tmp_path / "text"
     text.write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
     ids = torch.tensor(tokenizer(text.read_text())["input_ids"])
@@ -73,8 +77,12 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():
         parts = [part[None] for part in ids.split(LENGTH) if len(part) > 1]
-        summed = sum(loaded(input_ids=part, labels=part).loss.item() * (part.numel() - 1) for part in parts)
-    assert found["perplexity"]["total"] == pytest.approx(math.exp(summed / found["tokens"]), rel=1e-5)
+        summed = sum(
+            loaded(input_ids=part, labels=part).loss.item() * (part.numel() - 1) for part in parts
+        )
+    assert found["perplexity"]["total"] == pytest.approx(
+        math.exp(summed / found["tokens"]), rel=1e-5
+    )
     vocabulary = load_embedding_vocabulary(open_models([tmp_path / kind]), None, text)
     assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
     assert vocabulary.counts[1] == text.read_text().split().count("w0")
@@ -90,7 +98,9 @@ def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):
     (tmp_path / "other" / "model.safetensors").rename(tmp_path / "both" / "other.safetensors")
     save_word_tokenizer(tmp_path / "both", VOCABULARY)
     (tmp_path / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
-    models = open_models([tmp_path / "both", tmp_path / "both" / "other.safetensors"], ["first", "other"])
+    models = open_models(
+        [tmp_path / "both", tmp_path / "both" / "other.safetensors"], ["first", "other"]
+    )
     first, other = (models[name].output_embedding.weight for name in models)
     assert other.equal(20 * first) and other.equal(model.lm_head.weight)
     found = perplexity(models, PlainText(tmp_path / "text"))

@@ -1,4 +1,5 @@
-"""Gated training of transformers models: against the naive three logits, and against transformers' own loss."""
+"""Gated training of transformers models: against the naive three logits, and against transformers'
+own loss."""
 
 from types import SimpleNamespace
 
@@ -8,7 +9,15 @@ import torch.nn.functional as F
 
 from tests import sharding
 from tests.conftest import run_command
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer, word_tokenizer
+from tests.small_transformers import (
+    VOCABULARY,
+    batch,
+    dataset,
+    gpt2,
+    llama_like,
+    trainer,
+    word_tokenizer,
+)
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
@@ -24,7 +33,9 @@ MODELS = {
     "bias": lambda: llama_like("Phi", head_dim="default"),
     "scaled": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
     "capped": lambda: llama_like("Gemma2", final_logit_softcapping=0.05),
-    "mixture of experts": lambda: llama_like("Mixtral", output_router_logits=True, num_local_experts=2),
+    "mixture of experts": lambda: llama_like(
+        "Mixtral", output_router_logits=True, num_local_experts=2
+    ),
     "checkpointed": lambda: llama_like("Llama", num_hidden_layers=2),
 }
 
@@ -36,7 +47,11 @@ def shifted(labels):
 def gradients(model, loss):
     model.zero_grad()
     loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
 
 
 def assert_close(found, expected, tolerance):
@@ -44,7 +59,9 @@ def assert_close(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("kind", "items"), zip(MODELS, [None, 17, torch.tensor(17), None, 17, None, None], strict=True), ids=list(MODELS)
+    ("kind", "items"),
+    zip(MODELS, [None, 17, torch.tensor(17), None, 17, None, None], strict=True),
+    ids=list(MODELS),
 )
 def test_plain_likelihood_is_that_of_transformers(kind, items):
     """Its mean, or divided by the number of targets that Trainer passes."""
@@ -84,7 +101,9 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
     gates = agg_gates(appearances, 1, rare)
     changed = {"scaled": {"scale": 1 / 0.3}, "capped": {"softcap": 0.05}}.get(kind, {})
-    naive = naive_gated_cross_entropy(features, head.weight, target, bias=head.bias, gates=gates, **changed)
+    naive = naive_gated_cross_entropy(
+        features, head.weight, target, bias=head.bias, gates=gates, **changed
+    )
     naive = naive / (target != -100).sum()
     torch.testing.assert_close(found.double(), naive, rtol=1e-6, atol=1e-6)
     assert_close(found_gradients, gradients(model, naive), 1e-9)
@@ -97,15 +116,20 @@ def test_labels_given_in_other_ways():
     gated, target = GatedLoss(model, agg_rare_fraction=0.3), shifted(given["labels"])
     assert_close(gradients(model, model(**given, shift_labels=target).loss), expected, 1e-6)
     gated.commit_update()
-    assert gated.objective.counter.appearances.equal(torch.bincount(target[target != -100], minlength=VOCABULARY))
+    assert gated.objective.counter.appearances.equal(
+        torch.bincount(target[target != -100], minlength=VOCABULARY)
+    )
     gated.remove()
     GatedLoss(model, "mle")
-    by_position = model(given["input_ids"], None, None, None, None, None, None, None, given["labels"]).loss
+    by_position = model(
+        given["input_ids"], None, None, None, None, None, None, None, given["labels"]
+    ).loss
     assert_close(gradients(model, by_position), expected, 1e-6)
 
 
 def test_autocast():
-    """As near to the gradients of float32 as transformers' own loss comes under the same autocast."""
+    """As near to the gradients of float32 as transformers' own loss comes under the same
+    autocast."""
     model = llama_like("Llama")
 
     def under_autocast():
@@ -118,12 +142,17 @@ def test_autocast():
     GatedLoss(model, agg_rare_fraction=0.3)
     found = under_autocast()
     for name, expected in truth.items():
-        assert (found[name] - expected).abs().max() <= (baseline[name] - expected).abs().max() + 2e-3, name
+        assert (found[name] - expected).abs().max() <= (
+            baseline[name] - expected
+        ).abs().max() + 2e-3, name
 
 
 def test_everything_but_training_steps_is_untouched():
     model, given = gpt2(), batch()
-    keys, generated = list(model.state_dict()), {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    keys, generated = (
+        list(model.state_dict()),
+        {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0},
+    )
     prompt = given["input_ids"][:, :4]
     expected, continued = model.eval()(**given), model.generate(prompt, **generated)
     gated = GatedLoss(model, agg_rare_fraction=0.3)
@@ -160,12 +189,24 @@ def test_remove_restores_the_model():
 
 
 def test_a_tokenizer_says_what_is_never_rare():
-    """Its special and reserved tokens and the rows without a token: of 61 rows, 8 have tokens, 2 of them ordinary."""
+    """Its special and reserved tokens and the rows without a token: of 61 rows, 8 have tokens, 2 of
+    them ordinary."""
     import transformers
 
-    tokens = ["<s>", "the", "[unused3]", "sea", "<|reserved_special_token_7|>", "<unk>", "<0xC0>", "<mine>"]
+    tokens = [
+        "<s>",
+        "the",
+        "[unused3]",
+        "sea",
+        "<|reserved_special_token_7|>",
+        "<unk>",
+        "<0xC0>",
+        "<mine>",
+    ]
     special = {"bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(tokens), **special)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer(tokens), **special
+    )
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer)
     assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1, 3]
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, never_rare=[3])
@@ -190,23 +231,33 @@ def test_a_tokenizer_says_what_is_never_rare():
 def test_scaled_and_capped_logits_are_recognized_and_other_changes_refused(change, found):
     model = gpt2()
     gated = GatedLoss(model, "mle")
-    model.lm_head.register_forward_hook(lambda module, given, logits: change(logits) if logits.dim() else None)
+    model.lm_head.register_forward_hook(
+        lambda module, given, logits: change(logits) if logits.dim() else None
+    )
     for given in (batch(seed=0), batch(seed=1)):
         if found is None:
-            with pytest.raises(UserError, match="GPT2LMHeadModel changes its logits after the output layer in another"):
+            with pytest.raises(
+                UserError,
+                match="GPT2LMHeadModel changes its logits after the output layer in another",
+            ):
                 model(**given)
             continue
         loss = model(**given).loss
         with torch.no_grad():
             torch.testing.assert_close(model(**given).loss, loss)
-        assert gated._scale_and_cap == (pytest.approx(found[0]), found[1] and pytest.approx(found[1]))
+        assert gated._scale_and_cap == (
+            pytest.approx(found[0]),
+            found[1] and pytest.approx(found[1]),
+        )
 
 
 def test_refuses_models():
     """As they are made, and in a training step."""
     model = gpt2()
     model.lm_head = torch.nn.Sequential(torch.nn.Linear(16, VOCABULARY))
-    with pytest.raises(UserError, match="expected GPT2LMHeadModel to end in an nn.Linear, found Sequential"):
+    with pytest.raises(
+        UserError, match="expected GPT2LMHeadModel to end in an nn.Linear, found Sequential"
+    ):
         GatedLoss(model)
     frozen, resized, shorter = gpt2(), MODELS["untied"](), gpt2()
     for model in (frozen, resized, shorter):
@@ -228,10 +279,17 @@ def test_a_state_is_restored_but_for_the_window():
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
-    second, likelihood, third = GatedLoss(gpt2(), agg_window=2), GatedLoss(gpt2(), "mle"), GatedLoss(gpt2())
+    second, likelihood, third = (
+        GatedLoss(gpt2(), agg_window=2),
+        GatedLoss(gpt2(), "mle"),
+        GatedLoss(gpt2()),
+    )
     second.load_state_dict(first.state_dict())
     counter = second.objective.counter
-    expected = sum(torch.bincount(batch(seed=s)["labels"][:, 1:].flatten(), minlength=VOCABULARY) for s in (2, 3))
+    expected = sum(
+        torch.bincount(batch(seed=s)["labels"][:, 1:].flatten(), minlength=VOCABULARY)
+        for s in (2, 3)
+    )
     assert (counter.window, counter.updates) == (2, 2) and counter.appearances.equal(expected)
     likelihood.load_state_dict(first.state_dict())  # needs no counts
     third.load_state_dict(likelihood.state_dict())
@@ -241,8 +299,8 @@ def test_a_state_is_restored_but_for_the_window():
 
 
 def test_trainer_counts_one_slot_per_update(tmp_path):
-    """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4 updates per epoch.
-    Validation and a skipped update are not counted."""
+    """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4
+    updates per epoch. Validation and a skipped update are not counted."""
     model = gpt2()
     gated = GatedLoss(model, agg_rare_fraction=0.2)
     training = trainer(model, tmp_path, gated, num_train_epochs=1)
@@ -252,7 +310,8 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     assert counter.appearances.equal(label_counts(dataset(), VOCABULARY))
     training.evaluate()
     model(**batch(seed=1)).loss.backward()
-    gated.on_optimizer_step(None, None, None, optimizer=SimpleNamespace(step_was_skipped=True))  # as Trainer says it
+    # as Trainer says it
+    gated.on_optimizer_step(None, None, None, optimizer=SimpleNamespace(step_was_skipped=True))
     assert counter.updates == 4
 
 
@@ -267,7 +326,8 @@ def test_trainer_trains_as_with_its_own_loss(tmp_path):
 
 @pytest.mark.slow
 def test_trainer_resumes_bit_for_bit(tmp_path):
-    """With gradient accumulation and dropout, from the middle of the second epoch, in whatever folder that is."""
+    """With gradient accumulation and dropout, from the middle of the second epoch, in whatever
+    folder that is."""
 
     def started(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
@@ -281,41 +341,57 @@ def test_trainer_resumes_bit_for_bit(tmp_path):
     (tmp_path / "run" / "checkpoint-5").rename(tmp_path / "elsewhere")
     found, found_counts = started(resume_from_checkpoint=str(tmp_path / "elsewhere"))
     assert all(found[name].equal(expected) for name, expected in weights.items())
-    assert all(found_counts[name].equal(counts[name]) for name in ("sizes", "tokens", "counts", "current"))
+    assert all(
+        found_counts[name].equal(counts[name]) for name in ("sizes", "tokens", "counts", "current")
+    )
 
 
-@pytest.mark.parametrize("kind", ["label smoothing", "a loss of the user's", "another model", "not a callback"])
+@pytest.mark.parametrize(
+    "kind", ["label smoothing", "a loss of the user's", "another model", "not a callback"]
+)
 def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tmp_path, kind):
     model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
     gated = GatedLoss(model, agg_rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
-    callback, words = gated, "no loss was computed in this update by the model that GatedLoss was made with"
+    callback, words = (
+        gated,
+        "no loss was computed in this update by the model that GatedLoss was made with",
+    )
     if kind == "not a callback":
         callback, words = None, "the optimizer has stepped, but the update has not ended"
     training = trainer(trained, tmp_path, callback, label_smoothing_factor=smoothing)
     if kind == "a loss of the user's":
-        training.compute_loss_func = lambda outputs, labels, num_items_in_batch: outputs.logits.float().mean()
+        training.compute_loss_func = lambda outputs, labels, num_items_in_batch: (
+            outputs.logits.float().mean()
+        )
     with pytest.raises(UserError, match=words):
         training.train()
 
 
 @pytest.mark.parametrize("kind", ["tied", "factorized"])
 def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
-    """Its loss is 0/0 as in transformers, and its gradient 0; also as the last update of Trainer."""
+    """Its loss is 0/0 as in transformers, and its gradient 0; also as the last update of
+    Trainer."""
     found, empty = [], torch.full((12,), -100)
     for without in ([], [{**row, "labels": empty} for row in dataset(2)]):
         model = gpt2()
         if kind == "factorized":
             factorize_head(model, torch.arange(VOCABULARY) % 3)
-        gated = GatedLoss(model, **({"method": "mle"} if kind == "factorized" else {"agg_rare_fraction": 0.3}))
+        gated = GatedLoss(
+            model, **({"method": "mle"} if kind == "factorized" else {"agg_rare_fraction": 0.3})
+        )
         arguments = {"num_train_epochs": 1, "optim": "sgd", "train_sampling_strategy": "sequential"}
         trainer(model, tmp_path, gated, dataset(6) + without, **arguments).train()
-        assert gated.objective.counter is None or gated.objective.counter.updates == 1 + bool(without)
+        assert gated.objective.counter is None or gated.objective.counter.updates == 1 + bool(
+            without
+        )
         found.append(model.state_dict())
     assert_close(found[1], found[0], 1e-6)
     for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
         loss = model(**{**batch(), "labels": empty.expand(3, 12)}, **more).loss
-        assert loss.isnan() and not any(gradient.any() for gradient in gradients(model, loss).values())
+        assert loss.isnan() and not any(
+            gradient.any() for gradient in gradients(model, loss).values()
+        )
 
 
 @pytest.mark.parametrize("kind", ["its forward called", "wrapped by PEFT"])
@@ -324,7 +400,9 @@ def test_gated_also_without_hooks(kind):
     model = MODELS["untied"]()
     if kind == "wrapped by PEFT":
         peft = pytest.importorskip("peft")
-        config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM")
+        config = peft.LoraConfig(
+            target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"
+        )
         model = peft.get_peft_model(model, config)
     gated = GatedLoss(model, agg_rare_fraction=0.3)
     for seed in range(2):
@@ -354,16 +432,25 @@ def test_accumulation_of_accelerate():
 
 @pytest.mark.slow
 def test_several_workers_and_compiled_models_train_as_one(tmp_path):
-    """DDP, FSDP and FSDP2 in float64, Trainer with DDP and with `fsdp`, and a resume of each; torch.compile."""
+    """DDP, FSDP and FSDP2 in float64, Trainer with DDP and with `fsdp`, and a resume of each;
+    torch.compile."""
     sharding.main(tmp_path)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
     run_command("python", *launcher, "-m", "tests.sharding", tmp_path)
-    alone, together = (torch.load(tmp_path / f"{workers}.pt", weights_only=True) for workers in (1, 2))
+    alone, together = (
+        torch.load(tmp_path / f"{workers}.pt", weights_only=True) for workers in (1, 2)
+    )
     assert_close(alone["compiled"]["weights"], alone["tied"]["weights"], 1e-12)
-    assert (alone["agps"]["weights"]["lm_head.weight"] - alone["tied"]["weights"]["lm_head.weight"]).abs().max() > 1e-3
+    assert (
+        alone["agps"]["weights"]["lm_head.weight"] - alone["tied"]["weights"]["lm_head.weight"]
+    ).abs().max() > 1e-3
     assert len(together) == 4 * 2 + 1 + 2
     for (kind, _), runs in together.items():
         for found in runs.values():
-            assert_close(found["weights"], alone[kind]["weights"], 1e-5 if kind == "Trainer" else 1e-12)
+            assert_close(
+                found["weights"], alone[kind]["weights"], 1e-5 if kind == "Trainer" else 1e-12
+            )
             for name in ("sizes", "tokens", "counts") if kind != "agps" else ():
-                assert found["counts"]["counter"][name].equal(alone[kind]["counts"]["counter"][name])
+                assert found["counts"]["counter"][name].equal(
+                    alone[kind]["counts"]["counter"][name]
+                )

@@ -1,4 +1,5 @@
-"""examples/under_trained_tokens.py: tokens that are missing from a text are found in the weights, and only those."""
+"""examples/under_trained_tokens.py: tokens that are missing from a text are found in the weights,
+and only those."""
 
 import re
 import runpy
@@ -26,7 +27,8 @@ WORDS, MISSING, SURPLUS, BLOCK = 200, 20, 16, 64
 
 @pytest.fixture(scope="module")
 def text():
-    """Random text in which four words follow each word most of the time, and how often each row occurs in it."""
+    """Random text in which four words follow each word most of the time, and how often each row
+    occurs in it."""
     generator = torch.Generator().manual_seed(0)
     zipf = 1 / torch.arange(1.0, WORDS + 1)
     zipf[torch.randperm(WORDS, generator=generator)[:MISSING]] = 0
@@ -51,8 +53,12 @@ def trained(blocks, tied, decay, has_agg, updates=300):
     )  # fmt: skip
     model = GPT2LMHeadModel(config)
     gated = GatedLoss(model, agg_rare_fraction=0.2) if has_agg else None
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98), weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1, (n + 1) / 100) * (1 - n / updates))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=0.003, betas=(0.9, 0.98), weight_decay=decay
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda n: min(1, (n + 1) / 100) * (1 - n / updates)
+    )
     generator = torch.Generator().manual_seed(1)
     for _ in range(updates):
         batch = blocks[torch.randint(len(blocks), (8,), generator=generator)]
@@ -85,8 +91,8 @@ def test_missing_words_are_found(text, tied, decay, has_agg, indicator, tmp_path
     ((_, model),) = open_models([tmp_path]).items()
     found = EXAMPLE["indicator"](model, range(WORDS, WORDS + SURPLUS))
     listed = counts[(found.values <= found.threshold) & ~found.is_known]
-    # The threshold is the largest of 16 unused rows, so that 16/17 of the 20 missing words are expected below it. All
-    # other words occur, and two of them in the list are 20/22.
+    # The threshold is the largest of 16 unused rows, so that 16/17 of the 20 missing words are
+    # expected below it. All other words occur, and two of them in the list are 20/22.
     missing = int((listed == 0).sum())
     assert found.name == indicator and missing >= 0.8 * MISSING and missing >= 0.9 * len(listed)
 
@@ -101,31 +107,51 @@ def test_unused_distance_by_hand():
 
 
 def test_what_is_printed(tmp_path, lm_runs, lm_data, capsys):
-    """Of a model of transformers, with what its tokenizer knows or without, and of a checkpoint of fairseq."""
+    """Of a model of transformers, with what its tokenizer knows or without, and of a checkpoint of
+    fairseq."""
 
     def printed(*arguments):
         EXAMPLE["main"](list(map(str, arguments)))
         return " ".join(capsys.readouterr().out.split())
 
     (tmp_path / "text").write_text("w1 w2 w1\n")
-    trained(torch.zeros(1, 4, dtype=torch.long), False, 0.0, False, updates=1).save_pretrained(tmp_path)
+    trained(torch.zeros(1, 4, dtype=torch.long), False, 0.0, False, updates=1).save_pretrained(
+        tmp_path
+    )
     save_word_tokenizer(tmp_path, WORDS)
     said = printed(tmp_path, "--train-text", tmp_path / "text", "--top", WORDS)
-    assert "200 tokens have a norm of at most" in said and "(16 known unused)" in said and said.endswith(" |")
+    assert (
+        "200 tokens have a norm of at most" in said
+        and "(16 known unused)" in said
+        and said.endswith(" |")
+    )
     assert said.count("'w") == WORDS - 1 and re.search(r"'w1' \| [\d.]+ \| 2 \|", said)
     weights, matrix = tmp_path / "model.safetensors", "transformer.wte.weight"
     (tmp_path / "tokenizer.json").unlink()
     assert "(2 known unused)" in printed(weights, "--matrix", matrix, "--unused", 3, 5, 5)
-    assert "have a norm of" in printed(weights, "--matrix", matrix, "--unused", 3)  # which is like itself
-    embeddings = torch.randn(len(load_dictionary(lm_data)), 8, generator=torch.Generator().manual_seed(1))
+    # which is like itself
+    assert "have a norm of" in printed(weights, "--matrix", matrix, "--unused", 3)
+    embeddings = torch.randn(
+        len(load_dictionary(lm_data)), 8, generator=torch.Generator().manual_seed(1)
+    )
     unused = BinarizedVocabulary.load(lm_data, None).unused
     embeddings[unused] = 1 + 0.01 * embeddings[unused]
-    checkpoint = save_checkpoint(tmp_path / "fairseq" / "checkpoint_best.pt", embeddings, LANGUAGE_MODEL)
-    assert f"have a distance of at most 0.000 ({len(unused)} known" in printed(checkpoint, "--data", lm_data)
+    checkpoint = save_checkpoint(
+        tmp_path / "fairseq" / "checkpoint_best.pt", embeddings, LANGUAGE_MODEL
+    )
+    assert f"have a distance of at most 0.000 ({len(unused)} known" in printed(
+        checkpoint, "--data", lm_data
+    )
     for arguments, message in (
         ([lm_runs / "agg", "--data", lm_data], "expected tied embeddings, trained without gates"),
-        ([weights, "--matrix", matrix, "--train-text", tmp_path / "text"], "tokenizer.json: found no such file"),
-        ([weights, "--matrix", matrix, "--unused", 216], "--unused: found [216]; expected rows from 0 to 215 of"),
+        (
+            [weights, "--matrix", matrix, "--train-text", tmp_path / "text"],
+            "tokenizer.json: found no such file",
+        ),
+        (
+            [weights, "--matrix", matrix, "--unused", 216],
+            "--unused: found [216]; expected rows from 0 to 215 of",
+        ),
         ([tmp_path / "no"], "found no such file"),
     ):
         with pytest.raises(SystemExit):
@@ -136,7 +162,9 @@ def test_what_is_printed(tmp_path, lm_runs, lm_data, capsys):
 def test_bytes_that_are_no_text_are_unused(tmp_path):
     tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
     tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(["the sea the lake the sea\n" * 9], vocab_size=270, show_progress=False)
+    tokenizer.train_from_iterator(
+        ["the sea the lake the sea\n" * 9], vocab_size=270, show_progress=False
+    )
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     rows = tokenizer.get_vocab_size()
     vocabulary = TokenizerVocabulary.load(tmp_path / "tokenizer.json", rows + 1)

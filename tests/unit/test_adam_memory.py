@@ -1,4 +1,5 @@
-"""What Adam forgets: by values computed by hand, and by a simulated Adam, which shares nothing but the assumptions."""
+"""What Adam forgets: by values computed by hand, and by a simulated Adam, which shares nothing but
+the assumptions."""
 
 import math
 
@@ -21,14 +22,18 @@ def test_forgotten_tokens_and_their_loss_are_those_computed_by_hand():
     assert forgetting(COUNTS, 10, 0.9) == pytest.approx(
         (4 * math.log(250.5003 / 6.931472) + 40 * math.log(25.5033 / 6.931472)) / 10_000, rel=1e-5
     )
-    assert forgetting(COUNTS, 10, 0.98) == pytest.approx(4 * math.log(250.5003 / 34.657359) / 10_000, rel=1e-5)
+    assert forgetting(COUNTS, 10, 0.98) == pytest.approx(
+        4 * math.log(250.5003 / 34.657359) / 10_000, rel=1e-5
+    )
     assert forgetting(COUNTS, 10, 0.999) == 0
 
 
 def test_doubling_the_half_life_gains_log_2_times_the_share_that_is_forgotten():
     counts = torch.tensor([10, 90, 9900])
     gain = forgetting(counts, 1, 0.99) - forgetting(counts, 1, 0.995)
-    assert gain == pytest.approx(math.log(2) * 10 / 10_000 + 90 / 10_000 * math.log(111.6117 / 69.3147), rel=1e-3)
+    assert gain == pytest.approx(
+        math.log(2) * 10 / 10_000 + 90 / 10_000 * math.log(111.6117 / 69.3147), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("n", [20, 40])
@@ -46,4 +51,6 @@ def test_where_tokens_come_back_after_a_half_life_pushes_are_one_and_a_half_time
             pulls += step[appears].sum().item()
             pushes += step.mean().item()
             appearances += int(appears.sum())
-    assert pushes / (updates - updates // 4) / (pulls / appearances) == pytest.approx(1.53, rel=0.05)
+    assert pushes / (updates - updates // 4) / (pulls / appearances) == pytest.approx(
+        1.53, rel=0.05
+    )

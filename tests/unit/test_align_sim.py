@@ -4,10 +4,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agg_fairseq.metrics import FrequencyGroups, LinkCounts, align_sim, group_means, orthogonal_align_sim
+from agg_fairseq.metrics import (
+    FrequencyGroups,
+    LinkCounts,
+    align_sim,
+    group_means,
+    orthogonal_align_sim,
+)
 
 V = 7
-PAIRS = st.lists(st.tuples(st.integers(0, V - 1), st.integers(0, V - 1), st.integers(1, 9)), min_size=1, max_size=20)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, V - 1), st.integers(0, V - 1), st.integers(1, 9)),
+    min_size=1,
+    max_size=20,
+)
 
 
 def link_counts(*triples):
@@ -61,5 +71,10 @@ def test_align_sim_of_orthogonal_embeddings(pairs):
 def test_group_means_leave_out_nan():
     groups = FrequencyGroups(torch.tensor([0, 0, 1, 2, -1]))
     values = torch.tensor([0.25, math.nan, math.nan, 0.5, 1.5]).double()
-    assert group_means(values, groups) == {"frequent": 0.25, "medium": None, "rare": 0.5, "total": 0.75}
+    assert group_means(values, groups) == {
+        "frequent": 0.25,
+        "medium": None,
+        "rare": 0.5,
+        "total": 0.75,
+    }
     assert set(group_means(values * math.nan, groups).values()) == {None}

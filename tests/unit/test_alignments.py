@@ -49,7 +49,9 @@ def test_read_links_by_hand(tmp_path, text, expected):
 
 
 def test_only_an_eos_at_the_end_is_left_out():
-    side = [torch.tensor(tokens, dtype=torch.int64) for tokens in ([4, EOS, 5, EOS], [4, 5], [], [EOS])]
+    side = [
+        torch.tensor(tokens, dtype=torch.int64) for tokens in ([4, EOS, 5, EOS], [4, 5], [], [EOS])
+    ]
     assert list(sentences(side)) == [[4, EOS, 5], [4, 5], [], []]
 
 
@@ -69,13 +71,18 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         with pytest.raises(UserError, match=words):
             links_of(tmp_path, text)
     write_side(tmp_path, "en-de", "de", [[4]])
-    with pytest.raises(UserError, match="found 3 sentences of en and 1 of de; run fairseq-preprocess"):
+    with pytest.raises(
+        UserError, match="found 3 sentences of en and 1 of de; run fairseq-preprocess"
+    ):
         load_parallel(tmp_path, ("en", "de"))
 
 
 def test_training_pair_by_the_names_of_files(tmp_path):
-    assert training_pair(write_data(tmp_path)) == training_pair(tmp_path, "en", "de") == ("en", "de")
-    for languages in (("de", "en"), ("en", "fr"), ("zh-Hans", "zh-Hant")):  # a hyphen within a language
+    assert (
+        training_pair(write_data(tmp_path)) == training_pair(tmp_path, "en", "de") == ("en", "de")
+    )
+    # a hyphen within a language
+    for languages in (("de", "en"), ("en", "fr"), ("zh-Hans", "zh-Hant")):
         write_data(tmp_path, languages=languages)
     assert training_pair(tmp_path, target="fr") == ("en", "fr")
     assert training_pair(tmp_path, "de") == ("de", "en")
@@ -83,7 +90,10 @@ def test_training_pair_by_the_names_of_files(tmp_path):
     assert links_of(tmp_path, b"\n0-0\n\n", ("zh-Hans", "zh-Hant")) == {(5, 7): 1}
     for languages, message in (
         (("en", None), "found en-de, en-fr; expected one train.en-Y.en.bin"),
-        (("fr", None), "found de-en, en-de, en-fr, zh-Hans-zh-Hant; expected one train.fr-Y.fr.bin"),
+        (
+            ("fr", None),
+            "found de-en, en-de, en-fr, zh-Hans-zh-Hant; expected one train.fr-Y.fr.bin",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             training_pair(tmp_path, *languages)

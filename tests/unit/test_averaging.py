@@ -17,7 +17,8 @@ def models_of(*values, dtype=torch.float32):
 
 
 def test_sums_where_the_dtype_would_not():
-    """2048 + 1 is 2048 in float16, and 60000 + 60000 infinite; 2^24 + 1 is 2^24 in float32. The inputs stay."""
+    """2048 + 1 is 2048 in float16, and 60000 + 60000 infinite; 2^24 + 1 is 2^24 in float32. The
+    inputs stay."""
     models = models_of(2048.0, 1.0, 1.0, dtype=torch.float16)
     assert average_parameters(models)["w"].item() == 683.5  # of 683.33
     assert [model["w"].item() for model in models.values()] == [2048, 1, 1]
@@ -38,19 +39,29 @@ def test_tied_parameters_stay_tied():
     averaged = average_parameters(named(tied(1), {**tied(3), "out": torch.full((4, 2), 5.0)}))
     assert averaged["in"].unique().tolist() == [2] and averaged["out"].unique().tolist() == [3]
     memory = torch.arange(6.0)
-    views = {"a": memory[:3], "b": memory[3:], "c": memory.view(2, 3)[0], "t": memory.view(2, 3).t()[:1]}
+    views = {
+        "a": memory[:3],
+        "b": memory[3:],
+        "c": memory.view(2, 3)[0],
+        "t": memory.view(2, 3).t()[:1],
+    }
     averaged = average_parameters(named(views, views))
     assert all(torch.equal(averaged[name], value) for name, value in views.items())
 
 
 def test_what_is_no_weight_must_be_the_same():
-    """Classes, also of a layer within a model; counts of a log-unigram bias; and what is no floating-point number."""
-    layers = [FactorizedSoftmax(torch.tensor(classes), 3) for classes in ([0, 1, 1, 2], [1, 0, 1, 2])]
+    """Classes, also of a layer within a model; counts of a log-unigram bias; and what is no
+    floating-point number."""
+    layers = [
+        FactorizedSoftmax(torch.tensor(classes), 3) for classes in ([0, 1, 1, 2], [1, 0, 1, 2])
+    ]
     weight = nn.Parameter(torch.zeros(3, 2))
     biases = [UnigramLinear(weight, torch.tensor(counts)) for counts in ([4, 2, 0], [4, 2, 1])]
     for modules, name in ((layers, "class_of_token"), (biases, "counts")):
         states = [nn.ModuleDict({"out": module}).state_dict() for module in modules]
-        assert torch.equal(average_parameters(named(states[0], states[0]))[f"out.{name}"], states[0][f"out.{name}"])
+        assert torch.equal(
+            average_parameters(named(states[0], states[0]))[f"out.{name}"], states[0][f"out.{name}"]
+        )
         with pytest.raises(UserError, match=f"1.pt: found another out.{name} than in 0.pt"):
             average_parameters(named(*states))
     for dtype in (torch.int64, torch.bool):
@@ -68,5 +79,7 @@ def test_what_is_no_weight_must_be_the_same():
     ],
 )
 def test_models_that_are_not_alike(second, found):
-    with pytest.raises(UserError, match=f"1.pt: found other parameters than in 0.pt, such as {found}"):
+    with pytest.raises(
+        UserError, match=f"1.pt: found other parameters than in 0.pt, such as {found}"
+    ):
         average_parameters(named({"a": torch.zeros(2), "b": torch.zeros(3)}, second))

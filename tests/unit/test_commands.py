@@ -16,7 +16,9 @@ def parsers(parser):
     """A parser and those of its sub-commands."""
     yield parser
     for action in parser._actions:
-        for command in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+        for command in (
+            action.choices.values() if isinstance(action, argparse._SubParsersAction) else ()
+        ):
             yield from parsers(command)
 
 
@@ -24,7 +26,9 @@ def test_every_argument_has_a_help():
     """Which can be formatted, with its default."""
     for parser in parsers(build_parser(COMMANDS)):
         assert parser.format_help() and parser.description
-        assert all(action.help or action.nargs == argparse.PARSER for action in parser._actions), parser.prog
+        assert all(action.help or action.nargs == argparse.PARSER for action in parser._actions), (
+            parser.prog
+        )
 
 
 def test_the_doctor_says_what_cannot_work(capsys, monkeypatch):
@@ -35,13 +39,19 @@ def test_the_doctor_says_what_cannot_work(capsys, monkeypatch):
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda name: [Distribution])
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
-    for words in ("ve-fairseq and fairseq install the same", "--load-checkpoint-on-all-dp", "numpy<2"):
+    for words in (
+        "ve-fairseq and fairseq install the same",
+        "--load-checkpoint-on-all-dp",
+        "numpy<2",
+    ):
         assert words in printed
 
 
 def test_the_doctor_runs_without_torch():
     program = "import sys; sys.modules['torch'] = None; from agg_fairseq.cli.main import main; sys.exit(main())"
-    result = subprocess.run([sys.executable, "-c", program, "doctor"], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program, "doctor"], capture_output=True, text=True
+    )
     assert result.returncode == 1 and "error: torch cannot be imported" in result.stdout
     assert "training with fairseq: not ready" in result.stdout and "Traceback" not in result.stderr
 
@@ -49,9 +59,13 @@ def test_the_doctor_runs_without_torch():
 def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
     """torch lists them below its first line."""
     with pytest.raises(RuntimeError) as caught:
-        torch.nn.Linear(2, 3).load_state_dict({"weight": torch.zeros(4, 2), "scale": torch.zeros(1)})
+        torch.nn.Linear(2, 3).load_state_dict(
+            {"weight": torch.zeros(4, 2), "scale": torch.zeros(1)}
+        )
     line = first_line(caught.value)
-    assert "\n" not in line and line.startswith("RuntimeError: Error(s) in loading state_dict for Linear:")
+    assert "\n" not in line and line.startswith(
+        "RuntimeError: Error(s) in loading state_dict for Linear:"
+    )
     assert '"bias"' in line and '"scale"' in line and "torch.Size([4, 2])" in line
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
 

@@ -9,7 +9,11 @@ import torch
 
 from tests.conftest import ROOT
 
-EXAMPLES = sorted(path for path in (ROOT / "agg_fairseq").rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "agg_fairseq").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -22,9 +26,15 @@ def test_examples_in_docstrings(path):
 def test_the_training_loop_of_the_page():
     """Runs as it is pasted: counts each batch, and gates all updates but the first."""
     page = (ROOT / "docs" / "method.md").read_text()
-    [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Objective" in text]
+    [program] = [
+        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Objective" in text
+    ]
     names = {}
     torch.manual_seed(1)
     exec(program, names)
     objective = names["objective"]
-    assert objective.counter.updates == 20 and objective.current_gates.rare.sum() == 300 and names["loss"].isfinite()
+    assert (
+        objective.counter.updates == 20
+        and objective.current_gates.rare.sum() == 300
+        and names["loss"].isfinite()
+    )

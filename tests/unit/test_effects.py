@@ -1,7 +1,7 @@
 """What each method is for, on a toy text whose rare tokens appear once in hundreds of updates.
 
-The margins hold for five seeds. Perplexity within the rare group tells whether rare tokens are told apart; IsoScore,
-whether the embeddings use all dimensions.
+The margins hold for five seeds. Perplexity within the rare group tells whether rare tokens are told
+apart; IsoScore, whether the embeddings use all dimensions.
 """
 
 import functools
@@ -19,11 +19,15 @@ V, D, CLUSTERS, UPDATES, TOKENS = 1000, 16, 10, 600, 32
 
 @functools.cache
 def text(length, seed):
-    """Tokens under Zipf's law; token k is in cluster k mod 10, and cluster c is followed by c + 1 or c + 3."""
+    """Tokens under Zipf's law; token k is in cluster k mod 10, and cluster c is followed by c + 1
+    or c + 3."""
     generator = torch.Generator().manual_seed(seed)
     clusters = (1 + 2 * torch.randint(2, (length,), generator=generator)).cumsum(0) % CLUSTERS
     frequencies = (1 / torch.arange(1, V + 1.0)).view(-1, CLUSTERS).t()  # cluster x member
-    return torch.multinomial(frequencies[clusters], 1, generator=generator).squeeze(1) * CLUSTERS + clusters
+    return (
+        torch.multinomial(frequencies[clusters], 1, generator=generator).squeeze(1) * CLUSTERS
+        + clusters
+    )
 
 
 def distinct_of_top3(log_probs):
@@ -34,7 +38,8 @@ def distinct_of_top3(log_probs):
 
 @functools.cache
 def trained(method="mle", beta2=0.98, beta2_of_W=None):
-    """Perplexities, IsoScore, and distinct sampled tokens of a bigram model with tied embeddings."""
+    """Perplexities, IsoScore, and distinct sampled tokens of a bigram model with tied
+    embeddings."""
     torch.manual_seed(0)
     train, test = text(60_000, seed=1), text(20_000, seed=2)
     counts = torch.bincount(train, minlength=V)
@@ -56,7 +61,11 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
     for _ in range(UPDATES):
         position = torch.randint(len(train) - 1, (1, TOKENS))
         inputs = features(train[position]), train[position + 1]
-        output = factorized.loss(*inputs) if factorized else objective(inputs[0], embedding.weight, inputs[1])
+        output = (
+            factorized.loss(*inputs)
+            if factorized
+            else objective(inputs[0], embedding.weight, inputs[1])
+        )
         optimizer.zero_grad()
         (output.loss / TOKENS).backward()
         optimizer.step()
@@ -64,13 +73,22 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
     statistics = NextTokenStatistics(frequency_groups(counts))
     with torch.no_grad():
         h = features(test[:-1])
-        log_probs = factorized.log_prob(h) if factorized else (h @ embedding.weight.t()).log_softmax(-1)
+        log_probs = (
+            factorized.log_prob(h) if factorized else (h @ embedding.weight.t()).log_softmax(-1)
+        )
         statistics.add(log_probs, test[1:])
         if factorized:
             chosen = choose_class(h, factorized.class_weight, sample=True)
-            log_probs = decoupled_log_prob(h, factorized.weight, factorized.class_weight, factorized.classes, chosen)
+            log_probs = decoupled_log_prob(
+                h, factorized.weight, factorized.class_weight, factorized.classes, chosen
+            )
     total, within_rare = (statistics.measures()[f"{kind}perplexity"] for kind in ("", "within_"))
-    return total["total"], within_rare["rare"], isoscore(embedding.weight.detach()), distinct_of_top3(log_probs)
+    return (
+        total["total"],
+        within_rare["rare"],
+        isoscore(embedding.weight.detach()),
+        distinct_of_top3(log_probs),
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +103,8 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
     ],
 )
 def test_effect(method, options, of_total, of_within_rare, more_isoscore, of_distinct):
-    """Perplexities at most, and the others at least, so much beside those of plain likelihood with β₂ = 0.98."""
+    """Perplexities at most, and the others at least, so much beside those of plain likelihood with
+    β₂ = 0.98."""
     total, within_rare, uniform, distinct = trained()
     found = trained(method, **options)
     assert found[0] < of_total * total and found[1] < of_within_rare * within_rare
@@ -94,4 +113,6 @@ def test_effect(method, options, of_total, of_within_rare, more_isoscore, of_dis
 
 def test_a_larger_beta2_works_through_the_embedding_alone():
     everywhere, of_W = trained(beta2=0.999), trained(beta2_of_W=0.999)
-    assert of_W[0] == pytest.approx(everywhere[0], rel=0.01) and of_W[2] == pytest.approx(everywhere[2], abs=0.02)
+    assert of_W[0] == pytest.approx(everywhere[0], rel=0.01) and of_W[2] == pytest.approx(
+        everywhere[2], abs=0.02
+    )

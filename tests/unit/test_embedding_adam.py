@@ -9,7 +9,12 @@ OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.1}
 
 
 ROWS = torch.tensor([0.0, 0.5, 0.9, 0.99, 0.999, 0.999999, 0.98]).double()
-KINDS = {"own": {}, "beta2": {"betas": (0.9, 0.9995)}, "rows": {"betas": (0.9, ROWS)}, "coupled": {"coupled": True}}
+KINDS = {
+    "own": {},
+    "beta2": {"betas": (0.9, 0.9995)},
+    "rows": {"betas": (0.9, ROWS)},
+    "coupled": {"coupled": True},
+}
 
 
 def oracle(weight, gradients, *, coupled=False, lr, betas, eps, weight_decay):
@@ -43,7 +48,9 @@ def test_equations(kind):
     gradients = [torch.randn(7, 3, dtype=torch.float64) * sizes for _ in range(30)]
     options = {**OPTIONS, "eps": 1e-30}  # the row of zeros: 0/0
     result, optimizer = trained(weight, gradients, group, **options)
-    torch.testing.assert_close(result, oracle(weight, gradients, **{**options, **group}), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        result, oracle(weight, gradients, **{**options, **group}), rtol=1e-12, atol=1e-12
+    )
     [state] = optimizer.state.values()
     assert state["exp_avg_sq"].shape == ((3,) if kind == "coupled" else (7, 3))
 
@@ -53,26 +60,34 @@ def test_equations(kind):
 def test_weights_are_updated_in_float32_and_the_state_stays_as_it_is(dtype, kind):
     weight, gradient = torch.randn(7, 4).to(dtype), torch.randn(7, 4).to(dtype)
     found, optimizer = trained(weight, [gradient], KINDS[kind], **OPTIONS)
-    assert torch.equal(found, trained(weight.float(), [gradient.float()], KINDS[kind], **OPTIONS)[0].to(dtype))
+    assert torch.equal(
+        found, trained(weight.float(), [gradient.float()], KINDS[kind], **OPTIONS)[0].to(dtype)
+    )
     parameter, saved = torch.nn.Parameter(found), copy.deepcopy(optimizer.state_dict())
     resumed = EmbeddingAdam([{"params": [parameter], **KINDS[kind]}], lr=1.0)
     resumed.load_state_dict(saved)
-    assert saved["state"][0]["exp_avg"].dtype == saved["state"][0]["exp_avg_sq"].dtype == torch.float32
-    for name, value in saved["state"][0].items():  # not rounded to the dtype of the weights, as torch would
+    assert (
+        saved["state"][0]["exp_avg"].dtype == saved["state"][0]["exp_avg_sq"].dtype == torch.float32
+    )
+    # not rounded to the dtype of the weights, as torch would
+    for name, value in saved["state"][0].items():
         torch.testing.assert_close(resumed.state[parameter][name], value, rtol=0, atol=0)
     assert resumed.param_groups[0]["lr"] == OPTIONS["lr"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_state_follows_its_parameter_to_another_device(kind):
-    """As fairseq restores the state with --memory-efficient-fp16: on the CPU, whatever the device of the model."""
+    """As fairseq restores the state with --memory-efficient-fp16: on the CPU, whatever the device
+    of the model."""
     _, restored = trained(torch.zeros(7, 2), [torch.ones(7, 2)], KINDS[kind])
     parameter = torch.nn.Parameter(torch.zeros(7, 2, device="meta"))
     optimizer = EmbeddingAdam([{"params": [parameter], **KINDS[kind]}])
     [optimizer.state[parameter]] = restored.state.values()
     parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    assert {value.device.type for value in optimizer.state[parameter].values() if torch.is_tensor(value)} == {"meta"}
+    assert {
+        value.device.type for value in optimizer.state[parameter].values() if torch.is_tensor(value)
+    } == {"meta"}
 
 
 def test_betas_out_of_range():

@@ -9,7 +9,14 @@ from scripts.data.learn_sentencepiece import learn
 from tests.wikitext_sample import sample_text
 
 LINES = sample_text(0).splitlines()
-ODD = ["", " ", "  two  spaces ", "戦場のヴァルキュリア 3 : <unk>", "naïve\u00a0café \u3000 x", "🙂 \u200b ' 's don't"]
+ODD = [
+    "",
+    " ",
+    "  two  spaces ",
+    "戦場のヴァルキュリア 3 : <unk>",
+    "naïve\u00a0café \u3000 x",
+    "🙂 \u200b ' 's don't",
+]
 
 
 def test_words_are_those_of_fairseq():
@@ -31,18 +38,26 @@ def test_ids_of_gpt2_are_those_of_fairseq(shared_data):
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
-    (folder / "text").write_text("".join(f"{line}\n" for line in [*LINES, "abcdef " * 3000]), encoding="utf-8")
+    (folder / "text").write_text(
+        "".join(f"{line}\n" for line in [*LINES, "abcdef " * 3000]), encoding="utf-8"
+    )
     learn(folder / "text", 150, folder / "sentencepiece.model")
     return folder
 
 
 def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learned):
-    """The brackets of <unk> too, which sentencepiece would skip; learned also from a line that it would leave out."""
-    encoded = list(encode.encode("sentencepiece", str(learned), [*LINES, "a\u00a0role\u3000@-@", "", "abcdef"]))
+    """The brackets of <unk> too, which sentencepiece would skip; learned also from a line that it
+    would leave out."""
+    encoded = list(
+        encode.encode("sentencepiece", str(learned), [*LINES, "a\u00a0role\u3000@-@", "", "abcdef"])
+    )
     assert ["".join(line.split()).replace("▁", " ").strip() for line in encoded] == [
         *(line.strip() for line in LINES), "a role @-@", "", "abcdef",
     ]  # fmt: skip
-    assert len({token for line in encoded for token in line.split()}) <= 150 and encoded[-1] == "▁abcdef"
+    assert (
+        len({token for line in encoded for token in line.split()}) <= 150
+        and encoded[-1] == "▁abcdef"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +67,11 @@ def real_codes(shared_data, tmp_path_factory):
 
     folder, tokens = tmp_path_factory.mktemp("codes"), []
     for language in ("en", "de"):
-        lines = (shared_data / "multi30k" / f"train.{language}").read_text(encoding="utf-8").splitlines()[:1000]
+        lines = (
+            (shared_data / "multi30k" / f"train.{language}")
+            .read_text(encoding="utf-8")
+            .splitlines()[:1000]
+        )
         tokens += encode.encode("moses", language, lines)
     with open(folder / "codes", "w", encoding="utf-8") as file:
         learn_bpe(tokens, file, 1000)
@@ -85,11 +104,19 @@ def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monke
         ("de", "Der Preis: 3.000,50 €", "Der Preis : 3.000,50 €"),
         ("en", "R&D [1] <b> a|b", "R &amp; D &#91; 1 &#93; &lt; b &gt; a &#124; b"),
         ("en", "a\u00adb c\u200bd\ufeff e\x07f", "a b c d e f"),
-        ("en", "tab\tand\u00a0spaces\u3000 and\u2028lines\x85end\x1fs", "tab and spaces and lines end s"),
+        (
+            "en",
+            "tab\tand\u00a0spaces\u3000 and\u2028lines\x85end\x1fs",
+            "tab and spaces and lines end s",
+        ),
         ("en", " \u00a0 ", ""),
         # where sacremoses alone differs from Moses' scripts
         ("de", "Er sagte: „Das ist gut.“", "Er sagte : &quot; Das ist gut &quot; ."),
-        ("de", "„Gut“, sagte er, „so z. B. so.“", "&quot; Gut &quot; , sagte er , &quot; so z. B. so &quot; ."),
+        (
+            "de",
+            "„Gut“, sagte er, „so z. B. so.“",
+            "&quot; Gut &quot; , sagte er , &quot; so z. B. so &quot; .",
+        ),
         ("de", "ein Bus der Linie A.", "ein Bus der Linie A ."),
         ("en", "in the U.S. by C U B S.", "in the U.S. by C U B S ."),
         ("en", "the dogs’ bone", "the dogs &quot; bone"),
@@ -97,11 +124,13 @@ def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monke
     ],
 )
 def test_tokens_of_moses(language, text, expected):
-    """Printed by normalize-punctuation.perl, remove-non-printing-char.perl and tokenizer.perl -a (of 2025)."""
+    """Printed by normalize-punctuation.perl, remove-non-printing-char.perl and tokenizer.perl -a
+    (of 2025)."""
     assert list(encode.encode("moses", language, [text, ""])) == [expected, ""]
 
 
 def test_punctuation_of_the_test_split_is_not_normalized():
-    """As in the scripts of fairseq and of Yu et al. (2022): only ’ becomes ' before the tokenizer."""
+    """As in the scripts of fairseq and of Yu et al. (2022): only ’ becomes ' before the
+    tokenizer."""
     (line,) = encode.encode("moses-as-it-is", "de", ["Das ist „gut“ – wie geht’s der Linie A.?"])
     assert line == "Das ist „ gut “ – wie geht &apos; s der Linie A. ?"

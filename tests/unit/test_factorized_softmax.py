@@ -67,32 +67,47 @@ def test_loss_joint_and_gradients_are_those_of_the_equations(name, epsilon):
     log_prob, classes = paper_log_prob(h, w, u, LAYOUTS[name]), TokenClasses.of(LAYOUTS[name])
     expected = paper_loss(log_prob, y, epsilon)
     out = factorized_cross_entropy(h, w, u, y, classes, label_smoothing=epsilon, ignore_index=PAD)
-    torch.testing.assert_close([out.loss, out.losses.sum()], [expected, expected.detach()], rtol=1e-12, atol=0)
-    torch.testing.assert_close(out.nll, -log_prob.gather(1, y[:, None]).squeeze(1).detach() * (y != PAD))
+    torch.testing.assert_close(
+        [out.loss, out.losses.sum()], [expected, expected.detach()], rtol=1e-12, atol=0
+    )
+    torch.testing.assert_close(
+        out.nll, -log_prob.gather(1, y[:, None]).squeeze(1).detach() * (y != PAD)
+    )
     p1 = F.log_softmax(h @ u.t(), 1).gather(1, LAYOUTS[name][y][:, None]).squeeze(1)
     torch.testing.assert_close(out.class_nll, -p1.detach() * (y != PAD))
     torch.testing.assert_close(out.class_nll + out.token_nll, out.nll)
     joint = joint_log_prob(h, w, u, classes)
     torch.testing.assert_close(joint, log_prob, rtol=1e-10, atol=1e-11)
-    torch.testing.assert_close(F.log_softmax(joint, 1), joint, rtol=1e-10, atol=1e-11)  # what fairseq does with it
+    # what fairseq does with it
+    torch.testing.assert_close(F.log_softmax(joint, 1), joint, rtol=1e-10, atol=1e-11)
     towards = torch.randn_like(joint)
     pairs = ((3 * out.loss, 3 * expected), ((joint * towards).sum(), (log_prob * towards).sum()))
     for found, right in pairs:
-        gradients = (torch.autograd.grad(one, (h, w, u), retain_graph=True) for one in (found, right))
+        gradients = (
+            torch.autograd.grad(one, (h, w, u), retain_graph=True) for one in (found, right)
+        )
         torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
 def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monkeypatch):
-    """In training, only the logits of one class compete, so those of different classes may differ by any amount."""
+    """In training, only the logits of one class compete, so those of different classes may differ
+    by any amount."""
     monkeypatch.setattr("agg_fairseq.f2.cross_entropy.CACHED_ELEMENTS", 40)  # rows by twos
     w = torch.randn(17, 5, dtype=torch.float64)
-    h, u = torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(), torch.randn(3, 5, dtype=torch.float64)
+    h, u = (
+        torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(),
+        torch.randn(3, 5, dtype=torch.float64),
+    )
     w[:, 4] = torch.where(LAYOUTS["specials-first"] == 1, -offset, 0.0)
     expected = joint_log_prob(h, w, u, TokenClasses.of(LAYOUTS["specials-first"]))
-    found = joint_log_prob(h.float(), w.float(), u.float(), TokenClasses.of(LAYOUTS["specials-first"]))
+    found = joint_log_prob(
+        h.float(), w.float(), u.float(), TokenClasses.of(LAYOUTS["specials-first"])
+    )
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(expected.exp().sum(1), torch.ones(7, dtype=torch.float64), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        expected.exp().sum(1), torch.ones(7, dtype=torch.float64), rtol=1e-12, atol=0
+    )
 
 
 def test_what_stands_at_ignored_positions_does_not_matter():
@@ -106,13 +121,18 @@ def test_what_stands_at_ignored_positions_does_not_matter():
     assert loss.item() == pytest.approx(expected, rel=1e-12)
     assert all(tensor.grad.isfinite().all() for tensor in (bad, w, u))
     nothing = factorized_cross_entropy(h, w, u, torch.full_like(y, PAD), classes, **options).loss
-    assert nothing == 0 and all(not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u)))
+    assert nothing == 0 and all(
+        not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u))
+    )
 
 
 def test_second_derivatives_are_an_error():
     h, w, u, y = problem(LAYOUTS["shuffled"])
     classes = TokenClasses.of(LAYOUTS["shuffled"])
-    for loss in (factorized_cross_entropy(h, w, u, y, classes).loss, joint_log_prob(h, w, u, classes)[:, 0].sum()):
+    for loss in (
+        factorized_cross_entropy(h, w, u, y, classes).loss,
+        joint_log_prob(h, w, u, classes)[:, 0].sum(),
+    ):
         with pytest.raises(RuntimeError, match="no second derivatives"):
             torch.autograd.grad(loss, w, create_graph=True)
 
@@ -131,7 +151,10 @@ def test_decoupled_is_equation_seven(name):
 
 
 def test_decoupled_ranks_the_outside_by_class_and_keeps_it_above_zero_in_float32():
-    classes, u = TokenClasses.of(torch.tensor([0, 1, 1, 2])), torch.tensor([[0.0], [-5.0], [-200.0]])
+    classes, u = (
+        TokenClasses.of(torch.tensor([0, 1, 1, 2])),
+        torch.tensor([[0.0], [-5.0], [-200.0]]),
+    )
     found = decoupled_log_prob(torch.ones(1, 1), torch.zeros(4, 1), u, classes, torch.tensor([0]))
     assert (found.exp() > 0).all()
     assert found[0].argsort(descending=True, stable=True).tolist() == [0, 1, 2, 3]
@@ -153,7 +176,9 @@ def test_class_maps_that_are_none():
 
 @pytest.mark.parametrize("other", LAYOUTS)
 def test_the_module_restores_classes_with_the_weights(other):
-    saved, restored = (FactorizedSoftmax(LAYOUTS[name], 6).double() for name in ("specials-first", other))
+    saved, restored = (
+        FactorizedSoftmax(LAYOUTS[name], 6).double() for name in ("specials-first", other)
+    )
     parameter = restored.class_weight
     restored.load_state_dict(saved.state_dict())
     h = torch.randn(3, 6, dtype=torch.float64)
@@ -165,7 +190,11 @@ def test_the_module_restores_classes_with_the_weights(other):
 
 def test_the_module_survives_an_average_of_states():
     """Exponential moving averages and checkpoint averaging treat every entry as a weight."""
-    shuffled, restored = (FactorizedSoftmax(LAYOUTS[name], 6).double() for name in ("shuffled", "one-class"))
-    restored.load_state_dict({name: value * 0.999 + value * 0.001 for name, value in shuffled.state_dict().items()})
+    shuffled, restored = (
+        FactorizedSoftmax(LAYOUTS[name], 6).double() for name in ("shuffled", "one-class")
+    )
+    restored.load_state_dict(
+        {name: value * 0.999 + value * 0.001 for name, value in shuffled.state_dict().items()}
+    )
     assert torch.equal(restored.class_of_token, LAYOUTS["shuffled"])
     assert torch.equal(shuffled.half().state_dict()["class_of_token"], LAYOUTS["shuffled"].float())

@@ -8,7 +8,13 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.fairseq_logs import read_log, read_translations
 from tests.generate_logs import sentence, write
 
-NOISE = ["", "INFO: 'T-0' is no sentence", "Generate test with beam=5: BLEU4 = 31.23", "A-0\t0-0 1-1", "WARNING | x"]
+NOISE = [
+    "",
+    "INFO: 'T-0' is no sentence",
+    "Generate test with beam=5: BLEU4 = 31.23",
+    "A-0\t0-0 1-1",
+    "WARNING | x",
+]
 TWO = sentence(0) + sentence(1)
 
 
@@ -21,7 +27,9 @@ def without(start):
 
 
 def test_sentences_in_any_order(tmp_path):
-    blocks = [sentence(i, f"reference {i}", [(-i, f"hypothesis {i}")], str.upper) for i in range(12)]
+    blocks = [
+        sentence(i, f"reference {i}", [(-i, f"hypothesis {i}")], str.upper) for i in range(12)
+    ]
     lines = [line for block in blocks for line in block] + NOISE
     for _ in range(5):
         random.shuffle(lines)
@@ -36,7 +44,13 @@ def test_sentences_in_any_order(tmp_path):
 
 @pytest.mark.parametrize(
     ("scores", "best"),
-    [((-2.0, -1.0, -3.0), 1), ((-1.0, -2.0), 0), ((-1.0, -1.0), 0), (("nan", -9.0), 1), (("-inf", "-1e-3"), 1)],
+    [
+        ((-2.0, -1.0, -3.0), 1),
+        ((-1.0, -2.0), 0),
+        ((-1.0, -1.0), 0),
+        (("nan", -9.0), 1),
+        (("-inf", "-1e-3"), 1),
+    ],
 )
 def test_best_of_several_hypotheses(tmp_path, scores, best):
     hypotheses = [(score, f"h{index}") for index, score in enumerate(scores)]
@@ -44,7 +58,9 @@ def test_best_of_several_hypotheses(tmp_path, scores, best):
     assert (log.tokens, log.texts) == ([f"h{best}"], [f"H{best}"])
 
 
-@pytest.mark.parametrize("text", ["", "T-0", "a\u2028b", "a\u0085b", "Translated 5 sentences", "日本", "\\", '"'])
+@pytest.mark.parametrize(
+    "text", ["", "T-0", "a\u2028b", "a\u0085b", "Translated 5 sentences", "日本", "\\", '"']
+)
 def test_characters_of_texts_are_kept(tmp_path, text):
     """A byte-order mark is none."""
     lines = sentence(0, text, [(-1, text)])
@@ -59,7 +75,10 @@ def test_characters_of_texts_are_kept(tmp_path, text):
         (without("H-1"), "found 2 T-…, 1 H-…, 2 D-… lines"),
         (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 1 T-…, 2 H-…, 1 D-… lines"),
         (TWO + ["T-1\tr"], "found 3 T-…, 2 H-…, 2 D-… lines"),
-        (sentence(0) + sentence(2), "found no id 1; run fairseq-generate --required-batch-size-multiple 1"),
+        (
+            sentence(0) + sentence(2),
+            "found no id 1; run fairseq-generate --required-batch-size-multiple 1",
+        ),
         (["H-0\t-0.5"], "line 1: found half a line"),
     ],
 )
@@ -79,7 +98,8 @@ def test_a_log_that_ends_within_a_line(tmp_path):
 def test_a_log_of_training_is_read_in_both_forms(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(
-        '{"epoch": 1, "update": 0.5, "loss": "3.5", "rare_tokens": "7", "isotropy": null, "num_updates": "10"}\n'
+        '{"epoch": 1, "update": 0.5, "loss": "3.5", "rare_tokens": "7", "isotropy": null, '
+        '"num_updates": "10"}\n'
         '2026-01-01 | INFO | train_inner | {"epoch": 1, "loss": "3.0", "num_updates": "20"}\n'
         '{"epoch": 1, "valid_loss": "2.0", "valid_num_updates": "20"}\n'
         '{"epoch": 1, "train_loss": "2.5", "train_num_updates": "20"}\n'
@@ -95,11 +115,18 @@ def test_a_log_of_training_is_read_in_both_forms(tmp_path):
 
 
 def test_what_is_trained_again_replaces_what_was(tmp_path):
-    """A run that was resumed from update 15 with another --log-interval, and one that began anew in the same file."""
+    """A run that was resumed from update 15 with another --log-interval, and one that began anew in
+    the same file."""
     log = tmp_path / "train.log"
     numbers = ((10, 9), (20, 8), (30, 7), (18, 8.5), (25, 7.5))
-    lines = [f'{{"epoch": 1, "loss": "{loss}", "num_updates": "{update}"}}' for update, loss in numbers]
+    lines = [
+        f'{{"epoch": 1, "loss": "{loss}", "num_updates": "{update}"}}' for update, loss in numbers
+    ]
     log.write_text("\n".join(lines))
-    assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == [(10, 9), (18, 8.5), (25, 7.5)]
+    assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == [
+        (10, 9),
+        (18, 8.5),
+        (25, 7.5),
+    ]
     log.write_text("\n".join([*lines, lines[0]]))
     assert [entry["num_updates"] for entry in read_log(log)] == [10]

@@ -21,11 +21,14 @@ def efficiency_of(counts, sizes):
     """Eq. 5, of consecutive classes of the given sizes over sorted counts."""
     rest = iter(counts)
     classes = [list(itertools.islice(rest, size)) for size in sizes]
-    return efficiency([sum(c) for c in classes]) + sum(efficiency(c) for c in classes) / len(classes)
+    return efficiency([sum(c) for c in classes]) + sum(efficiency(c) for c in classes) / len(
+        classes
+    )
 
 
 def printed_algorithm(counts):
-    """Algorithm 1, with its cut-offs in whole numbers (tar·total·K instead of tar): sizes of the best classes."""
+    """Algorithm 1, with its cut-offs in whole numbers (tar·total·K instead of tar): sizes of the
+    best classes."""
     total, n = sum(counts), len(counts)
     best, best_efficiency = None, 0.0
     for number in range(1, total // counts[0] + 1):
@@ -57,9 +60,12 @@ def test_mefmax_is_the_printed_algorithm(counts):
     assert torch.bincount(classes).tolist() == printed_algorithm(sorted(counts, reverse=True))
 
 
-@pytest.mark.parametrize("assign", [mefmax, lambda c: equal_frequency(c, 3), lambda c: equal_token(c, 4)])
+@pytest.mark.parametrize(
+    "assign", [mefmax, lambda c: equal_frequency(c, 3), lambda c: equal_token(c, 4)]
+)
 def test_order_of_the_vocabulary_does_not_matter(assign):
-    counts = torch.tensor([900 // (rank + 1) + rank % 2 for rank in range(50)]).unique().flip(0)  # no ties
+    # no ties
+    counts = torch.tensor([900 // (rank + 1) + rank % 2 for rank in range(50)]).unique().flip(0)
     shuffle = torch.randperm(len(counts))
     assert torch.equal(assign(counts[shuffle]), assign(counts)[shuffle])
 

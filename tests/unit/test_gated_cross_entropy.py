@@ -7,7 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import grad
 
-from agg_fairseq.functional import Gates, face_weights, gated_cross_entropy, naive_gated_cross_entropy
+from agg_fairseq.functional import (
+    Gates,
+    face_weights,
+    gated_cross_entropy,
+    naive_gated_cross_entropy,
+)
 from tests.conftest import ROOT
 
 PAD = 1
@@ -20,13 +25,18 @@ def several_chunks(monkeypatch):
 
 
 def paper_loss(h, w, b, y, weights, gates, smoothing, change):
-    """Eqs. 9–10 position by position, with the detach of Eq. 6: the sum of the first term, and the sum of all."""
+    """Eqs. 9–10 position by position, with the detach of Eq. 6: the sum of the first term, and the
+    sum of all."""
     plain, everything = h.new_zeros(()), h.new_zeros(())
     for i in range(len(y)):
         if y[i] == PAD:
             continue
         gate = gates.g2 if gates.rare[y[i]] else gates.g1
-        g = torch.ones_like(b) if gate is None else torch.where(gates.rare, gate, torch.ones_like(gate))
+        g = (
+            torch.ones_like(b)
+            if gate is None
+            else torch.where(gates.rare, gate, torch.ones_like(gate))
+        )
         g[y[i]] = 1
         zl = h[i].detach() @ w.t() + b
         zl = g * zl + (1 - g) * zl.detach()
@@ -67,13 +77,22 @@ BOTH = ("g1", "g2")
     ],
 )
 def test_equals_the_paper(sizes, given, shift, options):
-    """In value and gradients, as does the naive one; a gate that is not given is 1, and a bias as large as log P."""
+    """In value and gradients, as does the naive one; a gate that is not given is 1, and a bias as
+    large as log P."""
     h, w, b, y, weights, gates = problem(**sizes)
     b = (b + shift * torch.rand_like(b)).detach().requires_grad_()
     vectors = {name: getattr(gates, name) for name in given or ()}
     group = None if given is None else Gates(gates.rare, **vectors)
     out = gated_cross_entropy(
-        h, w, y, bias=b, gates=group, position_weight=weights, ignore_index=PAD, predict=True, **options
+        h,
+        w,
+        y,
+        bias=b,
+        gates=group,
+        position_weight=weights,
+        ignore_index=PAD,
+        predict=True,
+        **options,
     )
     found = [out.loss, out.losses.sum(), out.nll, *grad(out.loss, (h, w, b))]
 
@@ -110,7 +129,8 @@ def test_which_tensors_receive_a_gradient(wanted):
 
 
 def test_padding_adds_nothing():
-    """Whatever its features: they may be NaN, for example where attention had no position to attend to."""
+    """Whatever its features: they may be NaN, for example where attention had no position to attend
+    to."""
     h, w, _, y, _, gates = problem()
     clean, spoilt = h[y != PAD].detach().requires_grad_(), h.detach().clone()
     spoilt[y == PAD] = float("nan")
@@ -127,8 +147,11 @@ def test_padding_adds_nothing():
 def test_nothing_but_padding_and_nothing_at_all():
     h, w, b, y, _, gates = problem()
     for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
-        for number in (1, 0):  # 0: a mean over nothing, whose gradient is 0 as that of F.cross_entropy is
-            loss = gated_cross_entropy(features, w, target, bias=b, gates=gates, ignore_index=PAD).loss
+        # 0: a mean over nothing, whose gradient is 0 as that of F.cross_entropy is
+        for number in (1, 0):
+            loss = gated_cross_entropy(
+                features, w, target, bias=b, gates=gates, ignore_index=PAD
+            ).loss
             assert loss == 0 and not any(t.any() for t in grad(loss / number, (h, w, b)))
 
 
@@ -137,7 +160,9 @@ def test_no_tensor_of_all_positions_by_vocabulary(monkeypatch):
     n, v = 64, 2048
     h, w, _, y, _, gates = problem(n, v, 4)
     monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", n * v // 8)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
         gated_cross_entropy(h, w, y, gates=gates).loss.backward()
     largest = max(event.self_cpu_memory_usage for event in profiler.events())
     assert 0 < largest <= n * v * h.element_size() // 4
@@ -149,8 +174,11 @@ def test_large_logits_stay_finite_and_small_losses_keep_their_digits():
     out = gated_cross_entropy(h, w, torch.tensor([1]))
     assert out.loss.item() == pytest.approx(400.0)
     assert all(gradient.isfinite().all() for gradient in grad(out.loss, (h, w)))
-    # the target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two large numbers
-    loss = gated_cross_entropy(torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]]), torch.tensor([0])).loss
+    # the target is the largest logit, at 8,000: −log P is log(1 + e^−2), not the difference of two
+    # large numbers
+    loss = gated_cross_entropy(
+        torch.tensor([[1.0]]), torch.tensor([[8000.0], [7998.0]]), torch.tensor([0])
+    ).loss
     assert loss.item() == pytest.approx(0.126928, abs=1e-6)
 
 
@@ -158,7 +186,9 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
     """Without one, they would lack the part of this operation."""
     h, w, _, y, *_ = problem()
     for tensor in (h, w):
-        loss = gated_cross_entropy(torch.tanh(h), w, y, ignore_index=PAD).loss + tensor.square().sum()
+        loss = (
+            gated_cross_entropy(torch.tanh(h), w, y, ignore_index=PAD).loss + tensor.square().sum()
+        )
         with pytest.raises(RuntimeError, match="no second derivatives"):
             grad(loss, tensor, create_graph=True)
     loss = gated_cross_entropy(h, w, y, ignore_index=PAD).loss
@@ -168,15 +198,26 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
 
 
 def test_a_vocabulary_of_one_token():
-    h, w, y = torch.randn(3, 2, requires_grad=True), torch.randn(1, 2, requires_grad=True), torch.zeros(3).long()
+    h, w, y = (
+        torch.randn(3, 2, requires_grad=True),
+        torch.randn(1, 2, requires_grad=True),
+        torch.zeros(3).long(),
+    )
     loss = gated_cross_entropy(h, w, y, label_smoothing=0.1).loss
     assert loss == 0 and not any(gradient.any() for gradient in grad(loss, (h, w)))
 
 
 def test_weights_of_face_by_hand():
-    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain likelihood."""
-    torch.testing.assert_close(face_weights(torch.tensor([4, 1, 0])), torch.tensor([0.0, 9 / 7, 12 / 7]))
-    assert face_weights(torch.zeros(4)).tolist() == face_weights(torch.full((4,), 3)).tolist() == [1] * 4
+    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
+    likelihood."""
+    torch.testing.assert_close(
+        face_weights(torch.tensor([4, 1, 0])), torch.tensor([0.0, 9 / 7, 12 / 7])
+    )
+    assert (
+        face_weights(torch.zeros(4)).tolist()
+        == face_weights(torch.full((4,), 3)).tolist()
+        == [1] * 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +235,11 @@ def test_weights_of_face_by_hand():
     ],
 )
 def test_gated_cross_entropy_refuses_arguments(change, error, words):
-    arguments = {"features": torch.ones(2, 3), "weight": torch.ones(4, 3), "target": torch.tensor([0, 1])} | change
+    arguments = {
+        "features": torch.ones(2, 3),
+        "weight": torch.ones(4, 3),
+        "target": torch.tensor([0, 1]),
+    } | change
     with pytest.raises(error, match=words):
         gated_cross_entropy(**arguments)
 
@@ -202,7 +247,9 @@ def test_gated_cross_entropy_refuses_arguments(change, error, words):
 def test_the_gates_over_a_fused_loss_of_the_page():
     """The program of docs/method.md, over torch's own loss."""
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-    [program] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "fused" in text]
+    [program] = [
+        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "fused" in text
+    ]
     exec(program, names := {})
     h, w, _, y, _, gates = problem(n=40, pads=0)
 
@@ -211,5 +258,7 @@ def test_the_gates_over_a_fused_loss_of_the_page():
 
     loss = names["gated"](fused, h, w, y, gates)
     expected = naive_gated_cross_entropy(h, w, y, gates=gates)
-    for mine, paper in zip([loss, *grad(loss, (h, w))], [expected, *grad(expected, (h, w))], strict=True):
+    for mine, paper in zip(
+        [loss, *grad(loss, (h, w))], [expected, *grad(expected, (h, w))], strict=True
+    ):
         torch.testing.assert_close(mine, paper, rtol=1e-12, atol=1e-12)

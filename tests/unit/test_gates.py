@@ -14,16 +14,26 @@ from agg_fairseq.functional import (
 )
 from agg_fairseq.objective import AgpsObjective
 
-A = torch.tensor([100, 40, 6, 3, 1, 0])  # appearances in a window of 100 updates: rates 1, .4, .06, .03, .01, 0
+# appearances in a window of 100 updates: rates 1, .4, .06, .03, .01, 0
+A = torch.tensor([100, 40, 6, 3, 1, 0])
 
 
 def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
     assert rare_tokens(A, 100, alpha=0.03).tolist() == [False, False, False, False, True, True]
     special = torch.tensor([True, False, False, False, False, True])
-    assert rare_tokens(A, 100, alpha=0.5, never_rare=special).tolist() == [False, True, True, True, True, False]
+    assert rare_tokens(A, 100, alpha=0.5, never_rare=special).tolist() == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
-@pytest.mark.parametrize("rare", [torch.zeros(6, dtype=torch.bool), A == 0, torch.ones(6, dtype=torch.bool)])
+@pytest.mark.parametrize(
+    "rare", [torch.zeros(6, dtype=torch.bool), A == 0, torch.ones(6, dtype=torch.bool)]
+)
 def test_nothing_is_nan(rare):
     """Where no rare token has appeared, g2 is 1."""
     gates = agg_gates(A, 100, rare)
@@ -104,7 +114,9 @@ def algorithm1(h, w, y, counts, mu2):
 def gates(y, counts=COUNTS, **changes):
     present = torch.zeros(len(counts), dtype=torch.bool)
     present[y] = True
-    return agps_gates(counts, present, tokens_from_rank(counts, RANK), **({"mu1": MU1, "mu2": MU2} | changes))
+    return agps_gates(
+        counts, present, tokens_from_rank(counts, RANK), **({"mu1": MU1, "mu2": MU2} | changes)
+    )
 
 
 def test_equation_15():
@@ -124,7 +136,9 @@ def test_algorithm_1(mu2):
     value, everything = algorithm1(h, w, y, COUNTS, mu2)
     out = gated_cross_entropy(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
     torch.testing.assert_close(out.loss, value)
-    torch.testing.assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w)))
+    torch.testing.assert_close(
+        torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w))
+    )
 
 
 def test_rank_of_an_unsorted_vocabulary():
@@ -136,16 +150,23 @@ def test_rank_of_an_unsorted_vocabulary():
 
 
 def test_the_batches_of_a_training(monkeypatch):
-    """Targets of the batch are not held back; padding is no target, nor are those of a dummy batch; workers add up."""
-    objective = AgpsObjective(8, rare_rank=RANK, mu1=MU1, mu2=MU2, never_rare=torch.arange(8) == 7, counts=COUNTS)
+    """Targets of the batch are not held back; padding is no target, nor are those of a dummy batch;
+    workers add up."""
+    objective = AgpsObjective(
+        8, rare_rank=RANK, mu1=MU1, mu2=MU2, never_rare=torch.arange(8) == 7, counts=COUNTS
+    )
     rare = objective.rare
     assert rare.nonzero().flatten().tolist() == [4, 5, 6]
-    found, expected = objective.gates(torch.tensor([[0, 5], [-100, 5]])), gates(torch.tensor([0, 5]))
+    found, expected = (
+        objective.gates(torch.tensor([[0, 5], [-100, 5]])),
+        gates(torch.tensor([0, 5])),
+    )
     assert found.g1[rare].equal(expected.g1[rare]) and found.g2[rare].equal(expected.g2[rare])
     assert found.g1[5] == 1 and (found.g1[[4, 6]] < 1).all()
     assert (objective.gates(None).g1[rare] < 1).all()
     monkeypatch.setattr(
-        "agg_fairseq.objective.agps.all_reduce", lambda tensor, operation: tensor[6].fill_(operation == "max")
+        "agg_fairseq.objective.agps.all_reduce",
+        lambda tensor, operation: tensor[6].fill_(operation == "max"),
     )
     elsewhere = objective.gates(None)
     assert elsewhere.g1[6] == 1 and (elsewhere.g1[[4, 5]] < 1).all()

@@ -1,5 +1,6 @@
-"""Gradients in half precision are no further from a float64 truth than those of fairseq's own criterions, for a
-dictionary as large as the paper's, logits up to ±30, and the loss scales of fairseq's fp16 training."""
+"""Gradients in half precision are no further from a float64 truth than those of fairseq's own
+criterions, for a dictionary as large as the paper's, logits up to ±30, and the loss scales of
+fairseq's fp16 training."""
 
 import contextlib
 
@@ -14,7 +15,8 @@ PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 128, 64
 
 
 def problem(largest):
-    """H, W and targets by Zipf's law, a few of them padding; the largest logit is ±`largest`, or their deviation 1."""
+    """H, W and targets by Zipf's law, a few of them padding; the largest logit is ±`largest`, or
+    their deviation 1."""
     generator = torch.Generator().manual_seed(7)
     h = torch.randn(POSITIONS, DIMENSION, generator=generator)
     w = torch.randn(VOCABULARY, DIMENSION, generator=generator) * DIMENSION**-0.5
@@ -27,13 +29,17 @@ def problem(largest):
 
 def fairseq_loss(logits, y):
     """fairseq's `cross_entropy`: logits in the dtype of the model, their log-softmax in float32."""
-    log_probs = F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    log_probs = F.log_softmax(
+        logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)
+    )
     return F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
 
 
 def gradients(loss_of, leaves, dtypes, scale=1.0):
     """Of the scaled loss, as the optimizer receives them, in the dtypes of the leaves."""
-    copies = [leaf.detach().to(dtype).requires_grad_() for leaf, dtype in zip(leaves, dtypes, strict=True)]
+    copies = [
+        leaf.detach().to(dtype).requires_grad_() for leaf, dtype in zip(leaves, dtypes, strict=True)
+    ]
     return torch.autograd.grad(loss_of(*copies) * scale, copies)
 
 
@@ -42,23 +48,36 @@ def largest_and_mean(errors, truth):
 
 
 def assert_no_worse(ours_of, theirs_of, leaves, dtypes, scales):
-    """Where fairseq's gradient and the rounded truth are finite, ours is finite and not further from the truth, at most
-    and on average; or than one rounding can lead, or the order of a sum where a gradient stays in float32."""
+    """Where fairseq's gradient and the rounded truth are finite, ours is finite and not further
+    from the truth, at most and on average; or than one rounding can lead, or the order of a sum
+    where a gradient stays in float32."""
     leaves = [leaf.to(kind) for leaf, kind in zip(leaves, dtypes, strict=True)]
     truth = gradients(theirs_of, leaves, (torch.float64,) * len(leaves))
     for scale in scales:
-        ours, theirs = (gradients(loss_of, leaves, dtypes, scale) for loss_of in (ours_of, theirs_of))
+        ours, theirs = (
+            gradients(loss_of, leaves, dtypes, scale) for loss_of in (ours_of, theirs_of)
+        )
         for name, our, their, exact in zip(("dH", "dW", "dU"), ours, theirs, truth, strict=False):
             kept = their.isfinite() & (exact * scale).to(our.dtype).isfinite()
-            assert our[kept].isfinite().all(), f"{name}: an overflow at scale {scale} that fairseq's has not"
+            assert our[kept].isfinite().all(), (
+                f"{name}: an overflow at scale {scale} that fairseq's has not"
+            )
             found, expected = (
-                largest_and_mean((gradient.double() / scale - exact).abs()[kept], exact) for gradient in (our, their)
+                largest_and_mean((gradient.double() / scale - exact).abs()[kept], exact)
+                for gradient in (our, their)
             )
             unit = torch.finfo(our.dtype)
             exponent = (exact[kept] * scale).abs().clamp(min=unit.tiny).log2().floor()
-            once = largest_and_mean(0.5 * unit.eps * 2.0**exponent / scale, exact)  # half a unit in the last place
+            # half a unit in the last place
+            once = largest_and_mean(0.5 * unit.eps * 2.0**exponent / scale, exact)
             order = 16 * torch.finfo(torch.float32).eps if our.dtype == torch.float32 else 0.0
-            assert (found <= torch.maximum(expected, once).clamp(min=order)).all(), (name, scale, found, expected, once)
+            assert (found <= torch.maximum(expected, once).clamp(min=order)).all(), (
+                name,
+                scale,
+                found,
+                expected,
+                once,
+            )
 
 
 GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 training
@@ -84,16 +103,23 @@ def test_gated_cross_entropy(dtype, largest, scales):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gated_gradients_in_half_precision(dtype):
-    """Residuals are rounded to the dtype, so the error of an entry is that of the largest ones, rounded."""
+    """Residuals are rounded to the dtype, so the error of an entry is that of the largest ones,
+    rounded."""
     h, w, y = problem(10)
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))
     assert 30 < gates.rare[y].sum() < 100
     leaves = [leaf.to(dtype) for leaf in (h, w)]
     options = {"gates": gates, "ignore_index": PAD}
-    found = gradients(lambda h, w: gated_cross_entropy(h, w, y, **options).loss, leaves, (dtype, dtype))
-    exact = gradients(lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves, (torch.float64,) * 2)
+    found = gradients(
+        lambda h, w: gated_cross_entropy(h, w, y, **options).loss, leaves, (dtype, dtype)
+    )
+    exact = gradients(
+        lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves, (torch.float64,) * 2
+    )
     for one, other in zip(found, exact, strict=True):
-        torch.testing.assert_close(one, other.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+        torch.testing.assert_close(
+            one, other.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps
+        )
 
 
 @pytest.mark.grid(2)

@@ -30,8 +30,8 @@ plots
 report
 cli user_dir
 """
-"""A module imports only from its own folder and from rows above its own; of several names that fit a module, the
-longest counts."""
+"""A module imports only from its own folder and from rows above its own; of several names that fit
+a module, the longest counts."""
 PURE = """
 functional modules objective optim f2 metrics integrations checkpoints data
 data.binarized data.vocabulary data.tokenizer_vocabulary evaluation plots report cli.main
@@ -47,13 +47,19 @@ def row_of(module):
 
 def imported_by(module, path):
     """The modules of the package that a file imports, also inside functions."""
-    package = f"agg_fairseq.{module}" if path.name == "__init__.py" else f"agg_fairseq.{module}".rpartition(".")[0]
+    package = (
+        f"agg_fairseq.{module}"
+        if path.name == "__init__.py"
+        else f"agg_fairseq.{module}".rpartition(".")[0]
+    )
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             for name in [f"{source}.{alias.name}" for alias in node.names]:
                 file = PACKAGE.parent / name.replace(".", "/")
-                yield (name if file.is_dir() or file.with_suffix(".py").is_file() else source)[len("agg_fairseq.") :]
+                yield (name if file.is_dir() or file.with_suffix(".py").is_file() else source)[
+                    len("agg_fairseq.") :
+                ]
 
 
 def test_imports_point_one_way():

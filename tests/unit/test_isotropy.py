@@ -22,7 +22,8 @@ def algorithm_1(points):
     x = np.asarray(points, dtype=np.float64)
     n = x.shape[1]
     axes = np.linalg.eigh(np.cov(x, rowvar=False))[1]  # 2: principal component analysis
-    variances = np.diag(np.cov((x - x.mean(0)) @ axes, rowvar=False))  # 3: the diagonal of the covariance
+    # 3: the diagonal of the covariance
+    variances = np.diag(np.cov((x - x.mean(0)) @ axes, rowvar=False))
     normalized = np.sqrt(n) * variances / np.linalg.norm(variances)  # 4
     defect = np.linalg.norm(normalized - np.ones(n)) / np.sqrt(2 * (n - np.sqrt(n)))  # 5
     phi = (n - defect**2 * (n - np.sqrt(n))) ** 2 / n**2  # 6
@@ -46,7 +47,8 @@ def test_isoscore_is_that_of_the_algorithm(shape):
         (torch.randn(6, 1), 1.0),  # the only dimension is used
         (torch.full((6, 1), 0.1), 0.0),
         (torch.randn(2, 8), 0.0),  # two points lie on a line
-        (torch.eye(3, 8), 1 / 7),  # three that are equally far from each other spread evenly over a plane
+        # three that are equally far from each other spread evenly over a plane
+        (torch.eye(3, 8), 1 / 7),
     ],
 )
 def test_isoscore_of_degenerate_rows(rows, expected):
@@ -59,9 +61,12 @@ def test_a_nan_is_no_direction_that_is_left_out():
 
 
 def test_isotropy_by_hand():
-    """±e1, ±e2: Z is 2 + 2 cosh 1 along both. One row (2, 0): Z(±e1) = e^±2 by eigh's sign, Z(e2) = 1; I is e^−2."""
+    """±e1, ±e2: Z is 2 + 2 cosh 1 along both. One row (2, 0): Z(±e1) = e^±2 by eigh's sign, Z(e2) =
+    1; I is e^−2."""
     cross = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
-    assert isotropy(cross) == pytest.approx(1.0) and mean_cosine(cross) == pytest.approx((0 - 4) / 16)
+    assert isotropy(cross) == pytest.approx(1.0) and mean_cosine(cross) == pytest.approx(
+        (0 - 4) / 16
+    )
     assert isotropy(torch.tensor([[2.0, 0.0]])) == pytest.approx(math.exp(-2))
     assert 0 <= isotropy(torch.randn(20, 4) * 1e4) <= 1
 
@@ -72,7 +77,9 @@ def test_means_against_all_pairs():
     assert mean_cosine(w) == pytest.approx((cosines.sum().item() - 30) / 900)
     assert mean_cosine_between(w[:10], w[10:]) == pytest.approx(cosines[:10, 10:].mean().item())
     products = w @ w.t()
-    assert mean_inner_product(w) == pytest.approx((products.sum() - products.trace()).item() / (30 * 29), rel=1e-12)
+    assert mean_inner_product(w) == pytest.approx(
+        (products.sum() - products.trace()).item() / (30 * 29), rel=1e-12
+    )
     zeros = torch.zeros(2, 6)  # rows of which have no direction
     assert mean_cosine(torch.cat([w, zeros])) == pytest.approx(mean_cosine(w))
     undefined = mean_cosine(zeros), mean_cosine_between(w, zeros), mean_inner_product(w[:1])
@@ -82,23 +89,33 @@ def test_means_against_all_pairs():
 def test_singular_values_and_projection_against_numpy():
     """The projection keeps the two leading singular values."""
     w = torch.randn(40, 6) + 1
-    expected, projected = np.linalg.svd(w.double().numpy(), compute_uv=False), principal_projection(w)
-    torch.testing.assert_close(singular_values(w), torch.from_numpy(expected / expected[0]), rtol=1e-6, atol=1e-9)
+    expected, projected = (
+        np.linalg.svd(w.double().numpy(), compute_uv=False),
+        principal_projection(w),
+    )
+    torch.testing.assert_close(
+        singular_values(w), torch.from_numpy(expected / expected[0]), rtol=1e-6, atol=1e-9
+    )
     np.testing.assert_allclose(projected.norm(dim=0).numpy(), expected[:2])
     assert (projected.mean(0) >= 0).all()
 
 
 def z_ratio(w, signs=(1, -1)):
-    """I(W) in numpy; by default over both signs of each eigenvector, as their choice is the solver's."""
+    """I(W) in numpy; by default over both signs of each eigenvector, as their choice is the
+    solver's."""
     vectors = np.linalg.eigh(w.T @ w)[1]
     z = np.exp(np.concatenate([sign * w @ vectors for sign in signs], axis=1)).sum(0)
     return z.min() / z.max()
 
 
-@pytest.mark.parametrize("distance", [0.3, 1e4])  # at the second, WᵀW − V μμᵀ would have lost half of its digits
+# at the second, WᵀW − V μμᵀ would have lost half of its digits
+@pytest.mark.parametrize("distance", [0.3, 1e4])
 @pytest.mark.parametrize("of_its_own", [True, False])
 def test_geometry_against_numpy(distance, of_its_own):
-    w = torch.randn(60, 6, dtype=torch.float64) * torch.linspace(0.2, 1, 6, dtype=torch.float64) + distance
+    w = (
+        torch.randn(60, 6, dtype=torch.float64) * torch.linspace(0.2, 1, 6, dtype=torch.float64)
+        + distance
+    )
     center = mean_row(w) if of_its_own else torch.linspace(-1, 1, 6, dtype=torch.float64) + distance
     found = geometry(w, center=None if of_its_own else center)
     moved = (w - center).numpy()
@@ -109,7 +126,9 @@ def test_geometry_against_numpy(distance, of_its_own):
     assert found.isotropy_centered == pytest.approx(isotropy(w - center), rel=1e-6)
     assert isotropy(w - center) == pytest.approx(z_ratio(moved, (1,)), rel=1e-9)
     lengths = np.linalg.norm(w.numpy(), axis=1)
-    assert found.mean_share == pytest.approx(np.linalg.norm(w.numpy().mean(0)) / lengths.mean(), rel=1e-12)
+    assert found.mean_share == pytest.approx(
+        np.linalg.norm(w.numpy().mean(0)) / lengths.mean(), rel=1e-12
+    )
     assert found.isoscore == pytest.approx(algorithm_1(w), rel=1e-9)
     assert (found.isotropy, found.mean_cosine) == (isotropy(w), mean_cosine(w))
 
@@ -119,5 +138,7 @@ def test_geometry_where_a_measure_is_not_defined():
     assert [name for name, value in zeros._asdict().items() if math.isnan(value)] == [
         "mean_cosine", "mean_cosine_centered", "mean_share",
     ]  # fmt: skip
-    assert [name for name, value in equal._asdict().items() if math.isnan(value)] == ["mean_cosine_centered"]
+    assert [name for name, value in equal._asdict().items() if math.isnan(value)] == [
+        "mean_cosine_centered"
+    ]
     assert equal.mean_share == pytest.approx(1) and equal.isotropy_centered == 1

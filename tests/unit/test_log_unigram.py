@@ -14,8 +14,12 @@ def test_log_unigram_by_hand():
     """One occurrence is added to each of the 6 tokens; 100 were counted."""
     expected = [math.log(smoothed / 106) for smoothed in (51, 31, 1, 16, 6, 1)]
     assert log_unigram(COUNTS).tolist() == pytest.approx(expected)
-    assert log_unigram(torch.zeros(4, dtype=torch.int64)).tolist() == pytest.approx([-math.log(4)] * 4)
-    assert log_unigram(torch.tensor([2**40, 0])).tolist() == pytest.approx([0, -40 * math.log(2)], abs=1e-6)
+    assert log_unigram(torch.zeros(4, dtype=torch.int64)).tolist() == pytest.approx(
+        [-math.log(4)] * 4
+    )
+    assert log_unigram(torch.tensor([2**40, 0])).tolist() == pytest.approx(
+        [0, -40 * math.log(2)], abs=1e-6
+    )
 
 
 def layer_of(dtype=torch.float32, **options):
@@ -55,7 +59,8 @@ def test_half_precision_does_not_round_the_bias(dtype):
 
 
 def test_a_moving_average_of_states_keeps_the_counts():
-    """fairseq's --store-ema multiplies every entry of the state in place; up to 0.2.0, the counts were integers."""
+    """fairseq's --store-ema multiplies every entry of the state in place; up to 0.2.0, the counts
+    were integers."""
     layer, average = layer_of(), layer_of().state_dict()
     for _ in range(20):
         for name, value in layer.state_dict().items():

@@ -18,7 +18,8 @@ def groups():
 
 @pytest.fixture
 def predictions():
-    """Log-probabilities (400, V), those of rare tokens far too small for float32, and targets of all groups."""
+    """Log-probabilities (400, V), those of rare tokens far too small for float32, and targets of
+    all groups."""
     logits = 2 * torch.randn(400, V, dtype=torch.float64)
     logits[:, 7:9] -= 200
     return logits.log_softmax(1), torch.arange(400) % 9
@@ -39,7 +40,12 @@ def test_counts_by_hand():
     likely = torch.full((1, 10), 0.05)
     likely[0, 4] = 0.55
     statistics.add(likely.log(), torch.tensor([9]))
-    assert statistics.tokens == 3 and statistics.targets() == {"frequent": 2, "medium": 0, "rare": 1, "total": 3}
+    assert statistics.tokens == 3 and statistics.targets() == {
+        "frequent": 2,
+        "medium": 0,
+        "rare": 1,
+        "total": 3,
+    }
     expected = {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}
     measures = statistics.measures()
     assert measures["perplexity"] == pytest.approx(expected)
@@ -48,7 +54,8 @@ def test_counts_by_hand():
     # 0.3, 0.3 and 0.15 for two frequent targets; 0.2, 0.2 and 0.1 for a rare one
     ratios = {"frequent": 0.75 / 2, "medium": None, "rare": 0.5, "total": 1}
     assert measures["expected_over_observed"] == pytest.approx(ratios)
-    counts = torch.tensor([4, 0, 0, 0, 0, 0, 0, 0, 0, 1])  # a fifth of the training tokens are rare, a third of these
+    # a fifth of the training tokens are rare, a third of these
+    counts = torch.tensor([4, 0, 0, 0, 0, 0, 0, 0, 0, 1])
     reference = {"frequent": 3 * 0.8 / 2, "medium": None, "rare": 0.6, "total": 1}
     assert statistics.frequencies_over_observed(counts) == pytest.approx(reference)
 
@@ -59,10 +66,14 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     offsets = statistics.fit_offsets()
 
     def nll(free):
-        shift = torch.cat([torch.zeros(1), torch.tensor(free), torch.zeros(1)]).double()[groups.of_token]
+        shift = torch.cat([torch.zeros(1), torch.tensor(free), torch.zeros(1)]).double()[
+            groups.of_token
+        ]
         return -(log_probs + shift).log_softmax(1).gather(1, target[:, None]).mean().item()
 
-    best = minimize(nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12})
+    best = minimize(
+        nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12}
+    )
     assert offsets[0] == 0 and offsets[1:].tolist() == pytest.approx(best.x.tolist(), abs=1e-4)
     assert offsets[2] > 190
     calibrated, unchanged = statistics.calibrated(offsets), statistics.calibrated(0 * offsets)

@@ -1,4 +1,5 @@
-"""The objectives by themselves, without fairseq and transformers: gates, terms, the life of an update, and options."""
+"""The objectives by themselves, without fairseq and transformers: gates, terms, the life of an
+update, and options."""
 
 import pytest
 import torch
@@ -45,8 +46,9 @@ def counts(*seeds):
 
 @pytest.mark.parametrize("method", ["agg", "agps"])
 def test_gates_and_terms_are_those_of_the_naive_implementation(method):
-    """Every term at once, two micro-batches per update, a window of two updates, in the fourth update; the terms of the
-    embedding count once per update, as the sum is divided by its targets."""
+    """Every term at once, two micro-batches per update, a window of two updates, in the fourth
+    update; the terms of the embedding count once per update, as the sum is divided by its
+    targets."""
     shared = {"never_rare": NEVER_RARE, "label_smoothing": 0.1, "padding_row": 0, **WEIGHTS}
     objective = AggObjective(V, rare_fraction=0.3, window=2, **shared)
     if method == "agps":
@@ -80,8 +82,13 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
 
 
 def test_what_is_not_counted():
-    """Validation, and an update that was skipped or broken off; the loss of validation has no margin."""
-    objective, plain, weight = AggObjective(V, rare_fraction=0.3, adv_epsilon=0.5), Objective(V), embedding()
+    """Validation, and an update that was skipped or broken off; the loss of validation has no
+    margin."""
+    objective, plain, weight = (
+        AggObjective(V, rare_fraction=0.3, adv_epsilon=0.5),
+        Objective(V),
+        embedding(),
+    )
     with torch.no_grad():
         assert loss_of(objective, 1, weight) == loss_of(plain, 1, weight)
     assert loss_of(objective.eval(), 1, weight) == loss_of(plain, 1, weight)
@@ -105,15 +112,20 @@ def gates_of(objective, seeds):
 
 @pytest.mark.parametrize("threshold", [{"alpha": 0.6}, {"rare_fraction": 0.3}])
 def test_gates_come_from_the_updates_before(threshold):
-    """A window of two: none for the first update, then those of the one or two before. Special tokens are common."""
-    first, *others = gates_of(AggObjective(V, window=2, never_rare=NEVER_RARE, **threshold), range(6))
+    """A window of two: none for the first update, then those of the one or two before. Special
+    tokens are common."""
+    first, *others = gates_of(
+        AggObjective(V, window=2, never_rare=NEVER_RARE, **threshold), range(6)
+    )
     assert first is None
     for number, gates in enumerate(others, 1):
         appearances = counts(*range(max(0, number - 2), number))
         rare = rare_tokens(appearances, min(number, 2), never_rare=NEVER_RARE, **threshold)
         expected = agg_gates(appearances, min(number, 2), rare)
         assert rare.any() and not rare[NEVER_RARE].any()
-        assert all(torch.equal(getattr(gates, name), vector) for name, vector in vars(expected).items())
+        assert all(
+            torch.equal(getattr(gates, name), vector) for name, vector in vars(expected).items()
+        )
 
 
 def test_the_update_under_way_may_count():

@@ -1,4 +1,5 @@
-"""The pages: links resolve, options exist, README links every page and has the numbers of the page that proves them."""
+"""The pages: links resolve, options exist, README links every page and has the numbers of the page
+that proves them."""
 
 import importlib.util
 import re
@@ -10,12 +11,18 @@ from tests.conftest import ROOT
 
 README = ROOT / "README.md"
 FOLDERS = [ROOT / name for name in ("docs", "examples", "configs")]
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(page for folder in FOLDERS for page in folder.rglob("*.md"))]
+PAGES = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for folder in FOLDERS for page in folder.rglob("*.md")),
+]
 
 
 def anchors(page):
     """Of the headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.*)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -35,11 +42,17 @@ def test_options_exist():
     """In the sources of this package and of fairseq: written out, or as fields of a dataclass."""
     fairseq = importlib.util.find_spec("fairseq") or pytest.skip("needs fairseq")
     folders = [ROOT / name for name in ("agg_fairseq", "scripts", "benchmarks", "examples")]
-    files = [path for folder in (*folders, Path(fairseq.origin).parent) for path in folder.rglob("*.py")]
+    files = [
+        path for folder in (*folders, Path(fairseq.origin).parent) for path in folder.rglob("*.py")
+    ]
     files += (ROOT / "scripts").rglob("*.sh")
     text = "\n".join(path.read_text(errors="replace") for path in files)
-    known = {"--" + field.replace("_", "-") for field in re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)}
-    known |= {*re.findall(r"--[a-z][\w-]*", text), "--no-build-isolation", "--strict"}  # the last are of pip and twine
+    known = {
+        "--" + field.replace("_", "-")
+        for field in re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)
+    }
+    # the last are of pip and twine
+    known |= {*re.findall(r"--[a-z][\w-]*", text), "--no-build-isolation", "--strict"}
     for page in PAGES:
         assert {*re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text())} <= known, page
 

@@ -6,17 +6,26 @@ from scripts.data.plain_text import plain_lines, sgm_segments
 
 
 def test_lines_of_plain_text():
-    """A line stays a line, whatever is in it; a mark before the text and spaces around lines are not of it."""
+    """A line stays a line, whatever is in it; a mark before the text and spaces around lines are
+    not of it."""
     text = "\ufeffone\r\n\n two\u2028three\x0bfour\rfive \nnaïve\u00a0x\nend"
-    assert list(plain_lines(io.BytesIO(text.encode()))) == ["one", "", "two three four five", "naïve\u00a0x", "end"]
+    assert list(plain_lines(io.BytesIO(text.encode()))) == [
+        "one",
+        "",
+        "two three four five",
+        "naïve\u00a0x",
+        "end",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (
-            '<srcset setid="newstest2014"><doc docid="1">\n<p>\n<seg id="1">Orlando Bloom &amp; Miranda Kerr</seg>\n'
-            '<seg id="2"></seg>\n</p><SEG ID="3"> Tom said: &quot;&lt;i&gt; isn&apos;t\n text&quot; </SEG></doc>',
+            '<srcset setid="newstest2014"><doc docid="1">\n<p>\n<seg id="1">Orlando Bloom &amp; '
+            "Miranda Kerr</seg>\n"
+            '<seg id="2"></seg>\n</p><SEG ID="3"> Tom said: &quot;&lt;i&gt; isn&apos;t\n '
+            "text&quot; </SEG></doc>",
             ["Orlando Bloom & Miranda Kerr", "", 'Tom said: "<i> isn\'t text"'],
         ),
         ('<segment id="1">no</segment><seg id="1">R&D, AT&T</seg>', ["R&D, AT&T"]),
@@ -25,5 +34,6 @@ def test_lines_of_plain_text():
     ],
 )
 def test_sgm_segments(text, expected):
-    """In order, one to a line, the empty one kept; entities are characters, and those of text are kept."""
+    """In order, one to a line, the empty one kept; entities are characters, and those of text are
+    kept."""
     assert list(sgm_segments(io.BytesIO(text.encode()))) == expected

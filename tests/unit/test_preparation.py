@@ -29,7 +29,9 @@ def started(folder, program, **variables):
         f". {ROOT}/scripts/data/preparation.sh; set -- ; parse workers vocabulary -- ; {program}",
     ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env={**os.environ, **variables}, start_new_session=True, **pipes)
+    return subprocess.Popen(
+        command, cwd=folder, env={**os.environ, **variables}, start_new_session=True, **pipes
+    )
 
 
 def run(folder, program, **variables):
@@ -66,7 +68,10 @@ def test_the_first_folder_that_has_the_file_is_taken(server, tmp_path):
     server.files["/wrong/file"] = b"a page that says sorry"
     others = [server.url("/missing"), server.url("/wrong")]
     content, err = fetch(tmp_path, *others)
-    assert content is None and "could not download file; run this again, or put it at /" in err.splitlines()[-1]
+    assert (
+        content is None
+        and "could not download file; run this again, or put it at /" in err.splitlines()[-1]
+    )
     assert fetch(tmp_path, *others, server.url(""))[0] == CONTENT
 
 
@@ -79,8 +84,15 @@ def test_a_file_that_is_there_is_checked_and_never_replaced(server, tmp_path):
 
 
 def prepared(folder, then="true", settings="corpus=some"):
-    bin_ = 'mkdir -p "$output/data-bin"; touch "$output/data-bin"/{a.bin,dict.txt,preprocess.output}; '
-    return run(folder, STAGES.replace("finish", f"{bin_}finish").replace("grep", "true"), then=then, settings=settings)
+    bin_ = (
+        'mkdir -p "$output/data-bin"; touch "$output/data-bin"/{a.bin,dict.txt,preprocess.output}; '
+    )
+    return run(
+        folder,
+        STAGES.replace("finish", f"{bin_}finish").replace("grep", "true"),
+        then=then,
+        settings=settings,
+    )
 
 
 def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path):

@@ -4,22 +4,38 @@ import math
 import pytest
 
 from agg_fairseq.columns import METRICS
-from agg_fairseq.result import BETTER, SAME, SCHEMA, WORSE, Result, SeedValues, compare, format_change
+from agg_fairseq.result import (
+    BETTER,
+    SAME,
+    SCHEMA,
+    WORSE,
+    Result,
+    SeedValues,
+    compare,
+    format_change,
+)
 
 RESULT = Result(
     {
-        "mle": {"perplexity": {"rare": 1234.56, "total": 20.0}, "ms_jaccard": {"2": 0.5}, "unique_tokens": 1234},
+        "mle": {
+            "perplexity": {"rare": 1234.56, "total": 20.0},
+            "ms_jaccard": {"2": 0.5},
+            "unique_tokens": 1234,
+        },
         "human": {"ms_jaccard": None, "unique_tokens": 7, "path": "a"},
     },
     {"perplexity": ["rare"], "ms_jaccard": ["2"], "unique_tokens": [""]},
     {"split": "test", "cosine": True, "state": None},
     version="0",
 )
-TWO_LABELS = Result({("sea", "mle"): {"neighbor": {"1": "a|b"}}}, {"neighbor": ["1"]}, {}, labels=("", "checkpoint"))
+TWO_LABELS = Result(
+    {("sea", "mle"): {"neighbor": {"1": "a|b"}}}, {"neighbor": ["1"]}, {}, labels=("", "checkpoint")
+)
 
 
 def test_result_as_a_table():
-    """Title, decimals and percent follow from the measure; a count has no decimals; what is undefined is a dash."""
+    """Title, decimals and percent follow from the measure; a count has no decimals; what is
+    undefined is a dash."""
     assert RESULT.table().splitlines() == [
         "|       | PPL rare | MSJ-2 |  Uniq |",
         "|-------|---------:|------:|------:|",
@@ -42,9 +58,19 @@ def test_the_total_is_named_only_beside_groups():
 
 
 def test_values_are_not_rounded():
-    assert RESULT.value("mle", "perplexity", "rare") == 1234.56 and RESULT["mle"]["perplexity"]["total"] == 20
-    assert RESULT.value("human", "perplexity", "rare") is RESULT.value("human", "ms_jaccard", "2") is None
-    assert (RESULT.value("mle", "ms_jaccard", "2"), RESULT.shown("mle", "ms_jaccard", "2")) == (0.5, 50)
+    assert (
+        RESULT.value("mle", "perplexity", "rare") == 1234.56
+        and RESULT["mle"]["perplexity"]["total"] == 20
+    )
+    assert (
+        RESULT.value("human", "perplexity", "rare")
+        is RESULT.value("human", "ms_jaccard", "2")
+        is None
+    )
+    assert (RESULT.value("mle", "ms_jaccard", "2"), RESULT.shown("mle", "ms_jaccard", "2")) == (
+        0.5,
+        50,
+    )
     assert RESULT.signature == "split:test|cosine|version:0"
     with pytest.raises(KeyError):
         RESULT["agg"]
@@ -53,13 +79,20 @@ def test_values_are_not_rounded():
 @pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
 def test_it_survives_json(result):
     found = Result.from_json(json.loads(json.dumps(result.json())))
-    assert found.table() == result.table() and found.rows == result.rows and found.signature == result.signature
+    assert (
+        found.table() == result.table()
+        and found.rows == result.rows
+        and found.signature == result.signature
+    )
     with pytest.raises(ValueError, match=f"found the schema 0; expected {SCHEMA}"):
         Result.from_json({**result.json(), "schema": 0})
 
 
 def test_changes_are_of_the_same_seed():
-    mle, agg = SeedValues({1: 100.0, 2: 200.0, 3: 300.0}), SeedValues({1: 90.0, 2: 190.0, 3: "not run"})
+    mle, agg = (
+        SeedValues({1: 100.0, 2: 200.0, 3: 300.0}),
+        SeedValues({1: 90.0, 2: 190.0, 3: "not run"}),
+    )
     assert (mle.format(1), agg.format(1)) == ("200.0 ± 100.0", "140.0 ± 70.7 (n = 2)")
     assert agg.change(mle).numbers == {1: -10.0, 2: -10.0}
     assert agg.change(mle, relative=True).numbers == pytest.approx({1: -10.0, 2: -5.0})
@@ -102,16 +135,22 @@ def test_values_of_seeds_in_a_table(values, shown):
 def test_changes_of_one_seed(metric, mle, agg, change, verdict):
     base, none = SeedValues({1: mle}), SeedValues({1: None})
     assert compare(METRICS[metric], SeedValues({1: agg}), base, 5.0)[1:] == (change, verdict)
-    assert compare(METRICS[metric], none, base)[1:] == compare(METRICS[metric], base, none)[1:] == ("", "")
+    assert (
+        compare(METRICS[metric], none, base)[1:]
+        == compare(METRICS[metric], base, none)[1:]
+        == ("", "")
+    )
 
 
 @pytest.mark.parametrize(
     ("mle", "agg", "verdict"),
     [
-        # Paired: changes of −0.9, −1.0 and −1.1 are clear, though the seeds themselves differ by far more.
+        # Paired: changes of −0.9, −1.0 and −1.1 are clear, though the seeds themselves differ by
+        # far more.
         ({1: 90.0, 2: 100.0, 3: 110.0}, {1: 89.1, 2: 99.0, 3: 108.9}, BETTER),
         ({1: 90.0, 2: 100.0, 3: 110.0}, {1: 87.0, 2: 99.0, 3: 110.9}, SAME),
-        # Other seeds: two standard errors, 2 · sd · √(1/3 + 1/3), with the larger deviation of the two.
+        # Other seeds: two standard errors, 2 · sd · √(1/3 + 1/3), with the larger deviation of the
+        # two.
         ({1: 99.0, 2: 100.0, 3: 101.0}, {4: 98.0, 5: 98.5, 6: 99.0}, SAME),
         ({1: 99.0, 2: 100.0, 3: 101.0}, {4: 97.8, 5: 98.3, 6: 98.8}, BETTER),
         # A single seed beside several: 2 · sd · √(1/3 + 1).

@@ -35,29 +35,47 @@ def gpt2_files(tmp_path):
     ids = {piece: 100 + index for index, piece in enumerate(GPT2_PIECES)}
     return {
         "gpt2_encoder_json": write(tmp_path / "encoder.json", json.dumps(ids)),
-        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", "\n".join(["#version: 0.2", *GPT2_MERGES, ""])),
+        "gpt2_vocab_bpe": write(
+            tmp_path / "vocab.bpe", "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
+        ),
     }
 
 
 def test_words_are_tokens():
     words = word_tokenizer("words", dictionary_of("low", "Slow"))
     assert words.split("lower") == ["lower"]
-    assert [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")] == [[4], [5], [], [], []]
+    assert [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")] == [
+        [4],
+        [5],
+        [],
+        [],
+        [],
+    ]
     assert words.readable("15496") == "15496"
     pieces = word_tokenizer("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
-    assert [pieces.split(word) for word in ("list", "▁list", "ed", "sea")] == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
+    assert [pieces.split(word) for word in ("list", "▁list", "ed", "sea")] == [
+        ["▁list"],
+        ["▁list"],
+        ["ed"],
+        ["Ġsea"],
+    ]
 
 
 def test_pieces_of_gpt2(gpt2_files):
-    """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids from 100 on."""
+    """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids
+    from 100 on."""
     strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
-    ids = word_tokenizer("gpt2", dictionary_of(*map(str, range(100, 111)), "madeupword0000"), **gpt2_files)
+    ids = word_tokenizer(
+        "gpt2", dictionary_of(*map(str, range(100, 111)), "madeupword0000"), **gpt2_files
+    )
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
-    first = TokenizerOptions("gpt2", **gpt2_files, after_space=False).word_tokenizer(dictionary_of(*GPT2_PIECES))
+    first = TokenizerOptions("gpt2", **gpt2_files, after_space=False).word_tokenizer(
+        dictionary_of(*GPT2_PIECES)
+    )
     assert first.split("lower") == ["l", "ow", "er"]
 
 
@@ -67,14 +85,23 @@ def test_pieces_of_sentencepiece(tmp_path):
 
     model = io.BytesIO()
     sentences = iter(["low lower lowest slow slower so we were low"] * 20)
-    options = {"sentence_iterator": sentences, "model_writer": model, "vocab_size": 16, "minloglevel": 2}
+    options = {
+        "sentence_iterator": sentences,
+        "model_writer": model,
+        "vocab_size": 16,
+        "minloglevel": 2,
+    }
     sentencepiece.SentencePieceTrainer.train(**options)
     (tmp_path / "model").write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model"))
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
-    words = word_tokenizer("sentencepiece", dictionary_of(*pieces), sentencepiece_model=tmp_path / "model")
+    words = word_tokenizer(
+        "sentencepiece", dictionary_of(*pieces), sentencepiece_model=tmp_path / "model"
+    )
     for word in ("low", "slower", "☃", "x-ray"):
-        assert [*words.split("low"), *words.split(word)] == processor.encode(f"low {word}", out_type=str)
+        assert [*words.split("low"), *words.split(word)] == processor.encode(
+            f"low {word}", out_type=str
+        )
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
 
 
@@ -83,21 +110,30 @@ OF_FASTBPE = "".join(f"{line} {9 - number}\n" for number, line in enumerate(CODE
 
 
 @pytest.mark.parametrize(
-    ("kind", "codes"), [("subword_nmt", OF_SUBWORD_NMT), ("fastbpe", OF_SUBWORD_NMT), ("fastbpe", OF_FASTBPE)]
+    ("kind", "codes"),
+    [("subword_nmt", OF_SUBWORD_NMT), ("fastbpe", OF_SUBWORD_NMT), ("fastbpe", OF_FASTBPE)],
 )
 def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
-    """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned; so s@@ and low."""
+    """`slow`: lo is merged first, then low at the end of a word, for which `s low` was not learned;
+    so s@@ and low."""
     if kind == "fastbpe":
         pytest.importorskip("fastBPE")
     path = write(tmp_path / "codes", codes)
     words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
-    expected = {"low": ["low"], "slow": ["s@@", "low"], "lower": ["lower"], "los": ["lo@@", "s"], "s": ["s"]}
+    expected = {
+        "low": ["low"],
+        "slow": ["s@@", "low"],
+        "lower": ["lower"],
+        "los": ["lo@@", "s"],
+        "s": ["s"],
+    }
     assert {word: words.split(word) for word in expected} == expected
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 
 def test_codes_of_the_other_program(tmp_path):
-    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a lone `</w>`."""
+    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a
+    lone `</w>`."""
     for kind, codes, said in (
         ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
         ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),

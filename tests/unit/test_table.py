@@ -1,4 +1,5 @@
-"""Tables of the papers: the numbers beside the scripts are those that the papers print, and ours stand beside them."""
+"""Tables of the papers: the numbers beside the scripts are those that the papers print, and ours
+stand beside them."""
 
 import csv
 import json
@@ -15,13 +16,20 @@ from scripts.texts import readable
 from scripts.wikitext103.f2_table_9 import wins
 from tests.conftest import ROOT
 
-PAPERS = {"agg": "agg-acl2022-2", "agps": "agps-2021", "f2": "f2-softmax-emnlp2020", "cosreg": "cosreg-iclr2019"}
+PAPERS = {
+    "agg": "agg-acl2022-2",
+    "agps": "agps-2021",
+    "f2": "f2-softmax-emnlp2020",
+    "cosreg": "cosreg-iclr2019",
+}
 OTHERS = {"agg-table-13", "agg-table-14", "agps-words"}
 """Of words, which the copies print in another order."""
 
 
 def read(path):
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    lines = [
+        line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")
+    ]
     header, *rows = csv.reader(lines, delimiter="\t")
     return header[1:], {row[0]: [cell for cell in row[1:]] for row in rows}
 
@@ -35,7 +43,9 @@ def test_the_numbers_are_those_that_the_paper_prints(paper, shared_data):
     printed = set(re.findall(r"[^\s|<>*∗'\"]+", text))
     for table in (ROOT / "scripts").glob(f"*/{paper}-*.tsv"):
         for name, cells in read(table)[1].items():
-            missing = {cell for cell in cells if cell not in ("", "-") and not {cell.rstrip("*")} & printed}
+            missing = {
+                cell for cell in cells if cell not in ("", "-") and not {cell.rstrip("*")} & printed
+            }
             assert not missing, (table.name, name)
 
 
@@ -45,22 +55,39 @@ def save(folder, row, file, values, columns):
 
 
 def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
-    """By hand: of 100 and 200 the sample deviation is 100/√2; 100 to 110 and 200 to 210 are +10% and +5%.
+    """By hand: of 100 and 200 the sample deviation is 100/√2; 100 to 110 and 200 to 210 are +10%
+    and +5%.
 
     In percent where the metric is shown so; the human text is in the files of the other rows."""
     table = tmp_path / "t.tsv"
-    table.write_text("# Title\n\ta/PPL\tb/SB-2\nmle\t1.5\t-\nagg\t2\nother (quoted)\t3\nhuman\t-\t7\n")
+    table.write_text(
+        "# Title\n\ta/PPL\tb/SB-2\nmle\t1.5\t-\nagg\t2\nother (quoted)\t3\nhuman\t-\t7\n"
+    )
     for seed, (first, second) in enumerate(((100.0, 110.0), (200.0, 210.0))):
         for row, total in (("mle", first), ("agg", second)):
             save(
-                tmp_path / f"seed-{seed}", row, "a", {"x": {"perplexity": {"total": total}}}, {"perplexity": ["total"]}
+                tmp_path / f"seed-{seed}",
+                row,
+                "a",
+                {"x": {"perplexity": {"total": total}}},
+                {"perplexity": ["total"]},
             )
         bleu = {name: {"self_bleu": {"2": 0.5}} for name in ("x", HUMAN)}
         save(tmp_path / f"seed-{seed}", "mle", "b", bleu, {"self_bleu": ["2"]})
     main([str(table), str(tmp_path / "seed-0"), str(tmp_path / "seed-1"), "--changes"])
     printed = capsys.readouterr().out
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
-    assert printed.startswith("Title\n\n") and lines[0] == ["", "PPL, paper", "PPL", "SB-2, paper", "SB-2"]
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in printed.splitlines()
+        if line.startswith("|")
+    ]
+    assert printed.startswith("Title\n\n") and lines[0] == [
+        "",
+        "PPL, paper",
+        "PPL",
+        "SB-2, paper",
+        "SB-2",
+    ]
     assert lines[2:] == [
         ["mle", "1.5", "150.00 ± 70.71", "—", "50.0"],
         ["agg", "2", "160.00 ± 70.71", "—", "not run"],
@@ -78,14 +105,21 @@ def test_pairwise_results_of_choi_et_al():
     header, numbers = read(folder / "f2-table-2.tsv")
     columns = [titles.get(column.partition("/")[2].removesuffix(" total")) for column in header]
     models = {
-        row: {name: float(cell.rstrip("k")) for name, cell in zip(columns, cells, strict=True) if name and cell != "-"}
+        row: {
+            name: float(cell.rstrip("k"))
+            for name, cell in zip(columns, cells, strict=True)
+            if name and cell != "-"
+        }
         for row, cells in numbers.items()
     }
     human, printed = models.pop("human"), 0
     for row, cells in read(folder / "f2-table-9.tsv")[1].items():
         for other, cell in zip(models, cells, strict=False):
             if cell not in ("", "-"):
-                won = wins(models[row], models[other], human), wins(models[other], models[row], human)
+                won = (
+                    wins(models[row], models[other], human),
+                    wins(models[other], models[row], human),
+                )
                 assert f"{won[0]}-{won[1]}" == cell, (row, other)
                 printed += 1
     assert printed == 10

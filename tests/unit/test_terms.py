@@ -1,4 +1,5 @@
-"""The terms of likelihood against their definitions in float64, position by position, and all pairs of options."""
+"""The terms of likelihood against their definitions in float64, position by position, and all pairs
+of options."""
 
 import pytest
 import torch
@@ -35,14 +36,16 @@ def problem(batch=3, steps=7, v=9, d=4):
 
 
 def paper_loss(h, w, b, y, weights, ul_alpha=0.0, adv_epsilon=0.0):
-    """−ω log p(y) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c)), with w_y + δ in place of w_y: the worst δ
-    of length ε ‖w_y‖, held fixed."""
+    """−ω log p(y) − α Σ_{c ∈ {y_1…y_{t−1}} ∖ {y_t}} log(1 − p(c)), with w_y + δ in place of w_y:
+    the worst δ of length ε ‖w_y‖, held fixed."""
     total = h.new_zeros(())
     for i, t in (y != PAD).nonzero().tolist():
         target, features = y[i, t], h[i, t]
         rows = list(w)
         if adv_epsilon and w[target] @ features > 0:
-            rows[target] = w[target] - (adv_epsilon * w[target].norm() * features / features.norm()).detach()
+            rows[target] = (
+                w[target] - (adv_epsilon * w[target].norm() * features / features.norm()).detach()
+            )
         z = torch.stack(rows) @ features + b
         log_z, p = z.exp().sum().log(), z.softmax(0)
         total = total - weights[i, t] * (z[target] - log_z)
@@ -61,17 +64,30 @@ def arguments_of(y, ul_alpha=0.0, adv_epsilon=0.0):
 def test_equals_its_definition(term, weight):
     h, w, b, y, weights = problem()
     above = ((w[y] * h).sum(-1) > 0)[y != PAD]
-    assert 3 < above.sum() < len(above) - 3, "adversarial training lowers the logits of some targets only"
+    assert 3 < above.sum() < len(above) - 3, (
+        "adversarial training lowers the logits of some targets only"
+    )
     expected = paper_loss(h, w, b, y, weights, **{term: weight})
-    given = {"bias": b, "position_weight": weights, "ignore_index": PAD, **arguments_of(y, **{term: weight})}
+    given = {
+        "bias": b,
+        "position_weight": weights,
+        "ignore_index": PAD,
+        **arguments_of(y, **{term: weight}),
+    }
     out = gated_cross_entropy(h, w, y, predict=True, **given)
     for found in (out.loss, out.losses.sum(), naive_gated_cross_entropy(h, w, y, **given)):
         torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected))
+    )
     plain = gated_cross_entropy(h, w, y, bias=b, ignore_index=PAD)
-    torch.testing.assert_close(out.nll, plain.nll)  # of the logits that are not lowered, as is the arg-max
+    # of the logits that are not lowered, as is the arg-max
+    torch.testing.assert_close(out.nll, plain.nll)
     assert torch.equal(out.prediction[y != PAD], (h @ w.t() + b).argmax(-1)[y != PAD])
-    logged, none = (out.ul_loss if term == "ul_alpha" else out.adv_loss).sum(), torch.zeros_like(weights)
+    logged, none = (
+        (out.ul_loss if term == "ul_alpha" else out.adv_loss).sum(),
+        torch.zeros_like(weights),
+    )
     before_weight = paper_loss(h, w, b, y, none, **{term: 1.0})
     if term == "adv_epsilon":  # in place of the likelihood
         before_weight = paper_loss(h, w, b, y, none + 1, adv_epsilon=weight)
@@ -82,13 +98,18 @@ def test_equals_its_definition(term, weight):
 PAIRS = [(a, b, a ^ b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
 
 
-@pytest.mark.parametrize(("ul", "adversarial", "smoothing", "gated", "with_bias", "weighted"), PAIRS)
+@pytest.mark.parametrize(
+    ("ul", "adversarial", "smoothing", "gated", "with_bias", "weighted"), PAIRS
+)
 def test_terms_and_options_together(ul, adversarial, smoothing, gated, with_bias, weighted):
-    """All are those of the lowered logits, scaled and capped, and the gates act on the gradient of the sum."""
+    """All are those of the lowered logits, scaled and capped, and the gates act on the gradient of
+    the sum."""
     h, w, b, y, weights = problem()
     given = {
         "bias": b if with_bias else None,
-        "gates": Gates(torch.arange(len(w)) >= 5, *torch.rand(2, len(w), dtype=w.dtype)) if gated else None,
+        "gates": Gates(torch.arange(len(w)) >= 5, *torch.rand(2, len(w), dtype=w.dtype))
+        if gated
+        else None,
         "label_smoothing": 0.1 * smoothing,
         "position_weight": weights if weighted else None,
         "scale": 0.25 if smoothing else 1.0,
@@ -104,7 +125,8 @@ def test_terms_and_options_together(ul, adversarial, smoothing, gated, with_bias
 
 
 def test_adversarial_training_of_certain_targets():
-    """In float32, P' of the target rounds to 1, and a margin beyond the range of exp: the likelihood stays exact."""
+    """In float32, P' of the target rounds to 1, and a margin beyond the range of exp: the
+    likelihood stays exact."""
     h = torch.tensor([[40.0, 0.0], [200.0, 0.0]])
     w = torch.tensor([[5.0, 0.0], [0.0, 5.0], [-5.0, 0.0]])
     out = gated_cross_entropy(h, w, torch.tensor([0, 0]), adv_epsilon=0.5)
@@ -115,7 +137,8 @@ def test_adversarial_training_of_certain_targets():
 
 @pytest.mark.parametrize(("gap", "alpha"), [(21.0, 1.0), (60.0, 10.0), (89.0, 1.0), (200.0, 10.0)])
 def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
-    """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger gaps."""
+    """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger
+    gaps."""
     logits = torch.tensor([0.0, 0.0, gap, -1.0], dtype=torch.float64, requires_grad=True)
     penalty = logits.logsumexp(0) - logits[[0, 1, 3]].logsumexp(0)
     (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[0], logits)

@@ -5,7 +5,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
-from agg_fairseq.metrics import distinct, kl_divergence, ms_jaccard, repetition, self_bleu, unique_tokens
+from agg_fairseq.metrics import (
+    distinct,
+    kl_divergence,
+    ms_jaccard,
+    repetition,
+    self_bleu,
+    unique_tokens,
+)
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=7), min_size=2, max_size=6)
 
@@ -15,24 +22,30 @@ def cut(*texts):
 
 
 def test_kl_divergence_by_hand():
-    """References: a 2/3, b 1/3. Generated: a 1/4, b 1/4, c 1/2, and c is 1e-10 in the references."""
+    """References: a 2/3, b 1/3. Generated: a 1/4, b 1/4, c 1/2, and c is 1e-10 in the
+    references."""
     expected = 2 / 3 * math.log(8 / 3) + 1 / 3 * math.log(4 / 3) + 1e-10 * math.log(2e-10)
     assert kl_divergence(cut("a c", "b c"), cut("a b a")) == pytest.approx(expected, rel=1e-12)
 
 
 def test_ms_jaccard_by_hand():
     """The counts of two references for one generated text are halved; no text has a 3-gram."""
-    # a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5; ab 1 and ½, ac 0 and ½: ½ / 1½ = 1/3
+    # a 1 and 1, b 1 and ½, c 0 and ½: (1 + ½) / (1 + 1 + ½) = 3/5; ab 1 and ½, ac 0 and ½: ½ / 1½ =
+    # 1/3
     expected = [pytest.approx(0.6), pytest.approx((0.6 / 3) ** (1 / 2)), None]
     assert ms_jaccard(cut("a b"), cut("a b", "a c")) == expected
 
 
 def repeats_by_the_script(text):
-    """The rule of Holtzman et al.'s metrics/repetition.py: counts from the end, and takes the first largest count."""
+    """The rule of Holtzman et al.'s metrics/repetition.py: counts from the end, and takes the first
+    largest count."""
     reverse, counts = text[::-1], []
     for n in range(1, 91):
         count = 1
-        while len(reverse[n * count : n * (count + 1)]) == n and reverse[n * count : n * (count + 1)] == reverse[:n]:
+        while (
+            len(reverse[n * count : n * (count + 1)]) == n
+            and reverse[n * count : n * (count + 1)] == reverse[:n]
+        ):
             count += 1
         counts.append(count)
     n = counts.index(max(counts)) + 1
@@ -40,7 +53,11 @@ def repeats_by_the_script(text):
 
 
 @settings(max_examples=300)
-@given(st.lists(st.sampled_from("ab"), max_size=4), st.lists(st.sampled_from("abc"), max_size=5), st.integers(0, 55))
+@given(
+    st.lists(st.sampled_from("ab"), max_size=4),
+    st.lists(st.sampled_from("abc"), max_size=5),
+    st.integers(0, 55),
+)
 @example([], list(range(90)), 2)  # phrases have 90 tokens or fewer
 @example([], list(range(91)), 2)
 @example([], ["a"], 50)
@@ -60,7 +77,9 @@ def bleu_of_nltk(texts, order):
 @settings(max_examples=300)
 @given(TEXTS)
 def test_self_bleu_against_nltk(texts):
-    assert self_bleu(texts, 4) == pytest.approx([bleu_of_nltk(texts, order) for order in (1, 2, 3, 4)], abs=1e-9)
+    assert self_bleu(texts, 4) == pytest.approx(
+        [bleu_of_nltk(texts, order) for order in (1, 2, 3, 4)], abs=1e-9
+    )
 
 
 @given(TEXTS.filter(any), TEXTS.filter(any))
@@ -68,7 +87,9 @@ def test_ranges_of_text_metrics(texts, references):
     likeness = ms_jaccard(texts, references)
     assert all(0 <= score <= 1 + 1e-12 for score in likeness if score is not None)
     assert likeness == ms_jaccard(references, texts)
-    assert ms_jaccard(texts, texts) == [1 if any(len(text) >= n for text in texts) else None for n in (1, 2, 3)]
+    assert ms_jaccard(texts, texts) == [
+        1 if any(len(text) >= n for text in texts) else None for n in (1, 2, 3)
+    ]
     assert kl_divergence(texts, texts) == 0
     assert kl_divergence(texts, references) < math.log(1e10) + 1e-9
 
@@ -92,7 +113,9 @@ def test_likeness_to_empty_texts():
     assert kl_divergence(empty, full) is None and kl_divergence(full, empty) is None
 
 
-@pytest.mark.parametrize("measure", [self_bleu, distinct, repetition, unique_tokens, kl_divergence, ms_jaccard])
+@pytest.mark.parametrize(
+    "measure", [self_bleu, distinct, repetition, unique_tokens, kl_divergence, ms_jaccard]
+)
 def test_a_string_is_no_list_of_tokens(measure):
     strings = ["a b", "a c"]
     with pytest.raises(TypeError, match="got the string 'a b'"):

@@ -9,7 +9,9 @@ from agg_fairseq.modules import TokenCounter
 
 V = 5
 TOKENS = st.lists(st.integers(0, V - 1), max_size=6)
-UPDATES = st.lists(st.tuples(st.lists(TOKENS, max_size=3), st.sampled_from(["commit", "roll_back"])), max_size=20)
+UPDATES = st.lists(
+    st.tuples(st.lists(TOKENS, max_size=3), st.sampled_from(["commit", "roll_back"])), max_size=20
+)
 
 
 @settings(max_examples=200)
@@ -26,10 +28,13 @@ def test_equals_a_brute_force_window(updates, window, resized):
         counter.current.mul_(2)  # another worker has seen the same
         getattr(counter, end)()
         if end == "commit":
-            history = [*history, [token for tokens in micro_batches * 2 for token in tokens]][-(window or 99) :]
+            history = [*history, [token for tokens in micro_batches * 2 for token in tokens]][
+                -(window or 99) :
+            ]
         expected = [sum(tokens.count(k) for tokens in history) for k in range(V)]
         assert counter.appearances.tolist() == expected
-        assert counter.updates == (len(history) if window else 0)  # without a window, only the sums are kept
+        # without a window, only the sums are kept
+        assert counter.updates == (len(history) if window else 0)
         assert counter.current.sum() == 0
 
 

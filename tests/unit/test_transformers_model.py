@@ -14,14 +14,27 @@ from tests import small_transformers
 from tests.commands import read_result
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
-safetensors = pytest.importorskip("safetensors.torch", reason="needs safetensors, which transformers brings")
+safetensors = pytest.importorskip(
+    "safetensors.torch", reason="needs safetensors, which transformers brings"
+)
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
 
 V, D = 12, 4
 WORDS = ["<s>", "<unk>", "the", "sea", "lake", "Paris", "river", "pool", "rome", "Athens"]
 TEXT = "the sea the lake the Paris\nthe sea the river unseen\n\nthe pool the lake the sea rome\n"
-SIZE = {"vocab_size": V, "hidden_size": D, "intermediate_size": D, "num_hidden_layers": 1, "num_attention_heads": 1}
-LLAMA = {**SIZE, "model_type": "llama", "tie_word_embeddings": False, "architectures": ["LlamaForCausalLM"]}
+SIZE = {
+    "vocab_size": V,
+    "hidden_size": D,
+    "intermediate_size": D,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+}
+LLAMA = {
+    **SIZE,
+    "model_type": "llama",
+    "tie_word_embeddings": False,
+    "architectures": ["LlamaForCausalLM"],
+}
 TIED = {**LLAMA, "tie_word_embeddings": True}
 GPT2 = {**SIZE, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
@@ -65,7 +78,8 @@ ONLY, EMBEDDING = {"lm_head.weight": HEAD}, "model.embed_tokens.weight"
 CHOICES = {
     "untied": (UNTIED, LLAMA, "lm_head.weight"),
     "untied, but equal": ({**ONLY, EMBEDDING: HEAD.clone()}, LLAMA, "lm_head.weight"),
-    "tied, under another prefix": ({"wte.weight": HEAD, "wpe.weight": INPUT[:5]}, GPT2, "wte.weight(tied)"),
+    "tied, under another "
+    "prefix": ({"wte.weight": HEAD, "wpe.weight": INPUT[:5]}, GPT2, "wte.weight(tied)"),
     "tied": ({EMBEDDING: HEAD}, TIED, f"{EMBEDDING}(tied)"),
     "tied, both saved": ({**ONLY, EMBEDDING: HEAD.clone()}, TIED, "lm_head.weight(tied)"),
     "tied, saved as the output layer": (ONLY, TIED, "lm_head.weight(tied)"),
@@ -84,9 +98,21 @@ def test_which_matrix_is_measured(tensors, configuration, description, tmp_path)
 
 
 REFUSED = {
-    "a base model": (UNTIED, {**LLAMA, "architectures": ["LlamaModel"]}, "found no output layer in this LlamaModel"),
-    "without configuration": (UNTIED, None, "transformers knows no model of the config.json beside it"),
-    "quantized": ({"lm_head.weight": HEAD.to(torch.float8_e4m3fn)}, LLAMA, "numbers that are not quantized"),
+    "a base model": (
+        UNTIED,
+        {**LLAMA, "architectures": ["LlamaModel"]},
+        "found no output layer in this LlamaModel",
+    ),
+    "without configuration": (
+        UNTIED,
+        None,
+        "transformers knows no model of the config.json beside it",
+    ),
+    "quantized": (
+        {"lm_head.weight": HEAD.to(torch.float8_e4m3fn)},
+        LLAMA,
+        "numbers that are not quantized",
+    ),
     "a diverged run": ({"lm_head.weight": HEAD / 0}, LLAMA, "an infinity or NaN in lm_head.weight"),
 }
 
@@ -101,17 +127,28 @@ def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
 def test_a_matrix_chosen_by_its_name(tmp_path):
     path = folder(tmp_path / "m", configuration=None)
     found = PretrainedModel(path, "model.embed_tokens.weight").output_embedding
-    assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(found.weight, INPUT)
-    for name, words in (("lm_heat.weight", "such as lm_head"), ("model.norm.weight", "found model.norm.weight of sh")):
+    assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(
+        found.weight, INPUT
+    )
+    for name, words in (
+        ("lm_heat.weight", "such as lm_head"),
+        ("model.norm.weight", "found model.norm.weight of sh"),
+    ):
         assert words in refusal(lambda name=name: PretrainedModel(path, name).output_embedding)
 
 
 def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
-    shards = {"1.safetensors": {"model.embed_tokens.weight": INPUT}, "3.safetensors": {"lm_head.weight": HEAD}}
+    shards = {
+        "1.safetensors": {"model.embed_tokens.weight": INPUT},
+        "3.safetensors": {"lm_head.weight": HEAD},
+    }
     for file, tensors in shards.items():
         safetensors.save_file(tensors, tmp_path / file)
     shards["2.safetensors"] = OTHERS  # which is not there
-    index = {"metadata": {}, "weight_map": {name: file for file, tensors in shards.items() for name in tensors}}
+    index = {
+        "metadata": {},
+        "weight_map": {name: file for file, tensors in shards.items() for name in tensors},
+    }
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     for named in (tmp_path, tmp_path / "model.safetensors.index.json"):
@@ -123,7 +160,10 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
 
 def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     path = folder(tmp_path / "m")
-    assert main(["isotropy", str(path), "--train-text", str(text), "--json", str(tmp_path / "i.json")]) == 0
+    assert (
+        main(["isotropy", str(path), "--train-text", str(text), "--json", str(tmp_path / "i.json")])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
@@ -152,7 +192,8 @@ def test_neighbors_of_a_transformers_model(tmp_path, text):
     directions = torch.nn.functional.normalize(HEAD.double())
     for row, shown in zip((3, 8), near, strict=True):
         cosines = directions @ directions[row]
-        cosines[[row, 0, 1, 10, 11]] = -9  # the word itself, special tokens, and rows without a token
+        # the word itself, special tokens, and rows without a token
+        cosines[[row, 0, 1, 10, 11]] = -9
         assert shown == cosines.topk(3).indices.tolist()
     assert result.facts["groups"] is None and result["sea", "m"]["tokens"][0]["count"] is None
     counted = neighbors(open_models([path]), None, words=["rome"], train_text=text)
@@ -160,7 +201,8 @@ def test_neighbors_of_a_transformers_model(tmp_path, text):
 
 
 def test_words_follow_another_word(tmp_path):
-    """The three ways to write the space before a word give the token of the word in running text."""
+    """The three ways to write the space before a word give the token of the word in running
+    text."""
     made = tokenizers.models.BPE({"Ġ": 0, "t": 1, "h": 2, "e": 3, "s": 4, "Ġs": 5, "▁": 6, "▁s": 7, "▁t": 8}, [
         ("Ġ", "s"), ("▁", "s"), ("▁", "t"),
     ])  # fmt: skip
@@ -170,9 +212,15 @@ def test_words_follow_another_word(tmp_path):
     legacy.normalizer = tokenizers.normalizers.Sequence(
         [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
     )
-    for tokenizer, expected in ((byte_level, ["Ġs", "e"]), (metaspace, ["▁s", "e"]), (legacy, ["▁s", "e"])):
+    for tokenizer, expected in (
+        (byte_level, ["Ġs", "e"]),
+        (metaspace, ["▁s", "e"]),
+        (legacy, ["▁s", "e"]),
+    ):
         tokenizer.save(str(tmp_path / "tokenizer.json"))
-        word_tokenizer = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9).word_tokenizer(TokenizerOptions())
+        word_tokenizer = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9).word_tokenizer(
+            TokenizerOptions()
+        )
         assert word_tokenizer.split("se") == expected and len(word_tokenizer.indices("se")) == 2
         assert word_tokenizer.indices("sX") == []  # no token spells X
 
@@ -181,7 +229,10 @@ def test_other_vocabularies_and_options(tmp_path, text):
     """A table that needs no tokens takes any models; counts are those of one vocabulary."""
     first = folder(tmp_path / "first")
     folder(tmp_path / "second", words=[*WORDS[:-1], "Oslo"])
-    checkpoint = {"model": {"decoder.output_projection.weight": HEAD}, "cfg": {"task": {"_name": "language_modeling"}}}
+    checkpoint = {
+        "model": {"decoder.output_projection.weight": HEAD},
+        "cfg": {"task": {"_name": "language_modeling"}},
+    }
     (tmp_path / "run").mkdir()
     torch.save(checkpoint, tmp_path / "run" / "checkpoint_last.pt")
     for other, words in (("second", "another vocabulary"), ("run", "one vocabulary")):
@@ -190,5 +241,9 @@ def test_other_vocabularies_and_options(tmp_path, text):
         assert words in refusal(lambda models=models: isotropy(models, train_text=text))
     only = open_models([first])
     gpt2 = TokenizerOptions("gpt2")
-    assert "--bpe: found gpt2" in refusal(lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2))
-    assert "found '<s>', which the vocabulary" in refusal(lambda: neighbors(only, None, words=["<s>"]))
+    assert "--bpe: found gpt2" in refusal(
+        lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2)
+    )
+    assert "found '<s>', which the vocabulary" in refusal(
+        lambda: neighbors(only, None, words=["<s>"])
+    )

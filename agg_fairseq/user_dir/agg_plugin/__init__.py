@@ -1,4 +1,5 @@
-"""The folder for fairseq's `--user-dir`, which imports it by its name once: all of agg_fairseq is then registered.
+"""The folder for fairseq's `--user-dir`, which imports it by its name once: all of agg_fairseq is
+then registered.
 
 It lies in a folder of its own because fairseq puts that on Python's path.
 """

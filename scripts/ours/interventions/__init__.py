@@ -1,6 +1,7 @@
 """Interventions that `second-moments.sh` compares, and that no page recommends.
 
-fairseq imports this folder as its user_dir. W is the output embedding, with a group of its own in the optimizer.
+fairseq imports this folder as its user_dir. W is the output embedding, with a group of its own in
+the optimizer.
 """
 
 from typing import Any
@@ -42,15 +43,16 @@ class LongMemoryOfFrequentRows(AdamOfEmbedding):
         return {"betas": (beta1, of_rows)}
 
 
-# The ratio of pushes to pulls in `mle` of second-moments (seed 1), by pushes_and_pulls.py: of tokens with 16 to 31,
-# 32 to 63, … occurrences, and of the rare group at the end.
+# The ratio of pushes to pulls in `mle` of second-moments (seed 1), by pushes_and_pulls.py: of
+# tokens with 16 to 31, 32 to 63, … occurrences, and of the rare group at the end.
 MEASURED_X = (0.0036, 0.0577, 0.1148, 0.2291, 0.4582, 0.9009, 1.0676)
 MEASURED_RATIO = (1.0, 1.169, 1.327, 1.702, 2.661, 6.266, 8.72)
 
 
 @register_criterion("balanced_pushes", dataclass=LikelihoodCriterionConfig)
 class BalancedPushes(LikelihoodCriterion):
-    """Likelihood with the pushes of each token divided by the ratio that was measured at its x with β₂ = 0.98."""
+    """Likelihood with the pushes of each token divided by the ratio that was measured at its x with
+    β₂ = 0.98."""
 
     gates: Gates
 
