@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..errors import fail
 from ..f2 import FactorizedSoftmax
-from ..fairseq_glue.output_layer import output_layer
+from ..fairseq_glue.output_layer import output_layer, without_logits
+from ..modules.linear_logits import leaves
 from .base import CriterionConfig, LikelihoodCriterion
 
 
@@ -34,10 +35,11 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 "expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
-        net_output = model(**sample["net_input"], features_only=True)
-        target = model.get_targets(sample, net_output)
+        parameters = leaves(layer.weight, layer.class_weight)
+        features = without_logits(model, sample["net_input"], parameters, self.cfg._name)
+        target = sample["target"]
         output = layer.loss(
-            net_output[0],
+            features,
             target,
             label_smoothing=self.cfg.label_smoothing,
             ignore_index=self.padding_idx,
