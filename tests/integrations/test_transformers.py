@@ -245,7 +245,7 @@ def test_scaled_and_capped_logits_are_recognized_and_other_changes_refused(chang
         loss = model(**given).loss
         with torch.no_grad():
             torch.testing.assert_close(model(**given).loss, loss)
-        assert gated._scale_and_cap == (
+        assert gated._seen[1] == (
             pytest.approx(found[0]),
             found[1] and pytest.approx(found[1]),
         )
