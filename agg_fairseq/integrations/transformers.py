@@ -20,6 +20,7 @@ multiplies in another.
 """
 
 import contextlib
+import copy
 import functools
 import inspect
 import logging
@@ -172,16 +173,17 @@ class GatedLoss(TrainerCallback):
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
         self._step_hook: RemovableHandle | None = None
-        self._counted: list[tuple[Tensor, int]] = []  # labels of the update, and their versions
+        # labels of the update under way, with their versions
+        self._counted: list[tuple[Tensor, int, MicroBatch]] = []
         self._placeholder = torch.empty(0)  # (1, 1, V), on the CPU
         self._seen: tuple[Tensor, ScaleAndCap] | None = None  # what it became in the last step
         self._has_told_hooks = False
-        attributes = vars(model)
         self._signature = inspect.signature(model.forward)
-        if BEFORE not in attributes:  # else our function is there, inside of what has wrapped it
-            attributes[BEFORE] = attributes.get("forward")
-            model.forward = MethodType(_gated_forward(type(model)), model)
-        attributes[ATTACHED] = _Attached(self)
+        attributes = vars(model)
+        if attributes.get(ATTACHED) is None:
+            attributes[ATTACHED] = _Attached(attributes.get("forward"))
+            attributes["forward"] = MethodType(_gated_forward(type(model)), model)
+        attributes[ATTACHED].gated = self
 
     def remove(self) -> None:
         """Takes the objective off the model, which is then as it was before; a second call does
@@ -190,10 +192,10 @@ class GatedLoss(TrainerCallback):
         if _attached(self.model) is not self:
             return
         attributes = vars(self.model)
-        del attributes[ATTACHED]
-        # Where others have wrapped the method since, as accelerate does, ours calls the one before.
+        attributes[ATTACHED].gated = None
+        # Unless others have wrapped our function since, as accelerate does.
         if getattr(attributes["forward"], "__func__", None) is _gated_forward(type(self.model)):
-            before = attributes.pop(BEFORE)
+            before = attributes.pop(ATTACHED).before
             del attributes["forward"]
             if before is not None:
                 attributes["forward"] = before
@@ -394,11 +396,7 @@ class GatedLoss(TrainerCallback):
         if objective.counter is not None:
             if self._step_hook is None:
                 self._step_hook = register_optimizer_step_post_hook(self._after_step)
-            if self._is_counted(step.labels):
-                gates, weight = objective.gates(target), objective.position_weight(target)
-                micro_batch = MicroBatch(gates, weight)
-            else:
-                self._counted.append((step.labels, step.labels._version))
+            micro_batch = self._micro_batch(step.labels, target)
         scale, softcap = step.scale_and_cap
         return objective(
             step.features,
@@ -410,18 +408,19 @@ class GatedLoss(TrainerCallback):
             softcap=softcap,
         ).loss
 
-    def _is_counted(self, labels: Tensor) -> bool:
-        """Was the loss of this batch computed before in this update?
+    def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
+        """Counts the targets, but once if the loss of a batch is computed several times.
 
-        SAM and LBFGS compute it several times, and gradient checkpointing around the model twice.
-        The labels are then the same tensor, or one in the same memory.
+        SAM and LBFGS do so within an update, and gradient checkpointing around the model. The
+        labels are then the same tensor, or one in the same memory.
         """
-        return any(
-            labels.data_ptr() == one.data_ptr()
-            and labels._version == version
-            and (labels.shape, labels.stride()) == (one.shape, one.stride())
-            for one, version in self._counted
-        )
+        for one, version, micro_batch in self._counted:
+            is_same = labels.data_ptr() == one.data_ptr() and labels.stride() == one.stride()
+            if is_same and labels.shape == one.shape and labels._version == version:
+                return micro_batch
+        micro_batch = self.objective.micro_batch(target)
+        self._counted.append((labels, labels._version, micro_batch))
+        return micro_batch
 
     # The updates of a training
 
@@ -523,23 +522,22 @@ class GatedLoss(TrainerCallback):
             self.commit_update()
 
 
-# What is attached to a model: attributes of the instance, which are no modules. The `forward` is one
-# too, rather than a hook, since others call `model.forward(…)` itself, as PEFT does.
-
-ATTACHED, BEFORE = "_gated_loss", "_forward_before_gated_loss"
+ATTACHED = "_gated_loss"
 
 
 class _Attached:
-    """A model's GatedLoss, which a copy of the model does not get."""
+    """What a model with a GatedLoss has as an attribute; a copy of the model has no GatedLoss."""
 
-    def __init__(self, gated: GatedLoss) -> None:
-        self.gated = gated
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        self.gated: GatedLoss | None = None
+        self.before = before  # the attribute `forward` of the instance, if it had one
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> None:
-        return None
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Attached":
+        return _Attached(copy.deepcopy(self.before, memo))  # a bound method, then of the copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        logger.warning("GatedLoss: a model is pickled without it; make one for the loaded model")
+        if self.gated is not None:
+            logger.warning("GatedLoss: the saved model is without it; make one after loading")
         return type(None), ()
 
 
@@ -558,17 +556,20 @@ class _Saved:
 
 def _attached(model: nn.Module) -> GatedLoss | None:
     """The GatedLoss of a model."""
-    attached = getattr(model, ATTACHED, None)
-    return attached.gated if attached is not None and attached.gated.model is model else None
+    gated = getattr(getattr(model, ATTACHED, None), "gated", None)
+    return gated if gated is not None and gated.model is model else None
 
 
 @functools.cache
 def _gated_forward(model_class: type[nn.Module]) -> Callable[..., Any]:
-    """The function that takes the place of `forward`, and looks at the model that it is called on."""
+    """The function that takes the place of `forward` in the attributes of an instance.
+
+    Others call `model.forward(…)` itself, as PEFT does, so that hooks would not do.
+    """
 
     def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-        gated = _attached(model)
-        original = getattr(model, BEFORE, None) or MethodType(type(model).forward, model)
+        gated, before = _attached(model), getattr(getattr(model, ATTACHED, None), "before", None)
+        original = MethodType(type(model).forward, model) if before is None else before
         if gated is None:
             return original(*arguments, **keywords)
         return gated._forward(original, arguments, keywords)
