@@ -54,7 +54,9 @@ def linear_logits(
     fingerprint = (like.dtype, *_contents(owner), *_contents(*layer.modules()))
     known, *answer = _answers.get(layer, (None,))
     if known != fingerprint:
-        with torch.inference_mode(False), torch.enable_grad():
+        # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+        with torch.inference_mode(False), torch.enable_grad(), hooks:
             answer = _ask(logits_of, weight, bias, like, model)
         _answers[layer] = (fingerprint, *answer)
     return LinearLogits(weight, bias, *answer)
@@ -110,9 +112,15 @@ def _ask(
     if is_zero:  # as some begin: any other W tells what the layer does
         generator = torch.Generator().manual_seed(1)
         weight.data.copy_(torch.randn(weight.shape, generator=generator))
+    device, dtypes = like.device.type, {like.dtype, weight.dtype}
+    is_mixed = torch.is_autocast_enabled(device)
+    if is_mixed:
+        dtypes.add(torch.get_autocast_dtype(device))
     try:
         features, products = _random_features(weight, like)
-        logits = logits_of(features[None])  # 1 x T x V
+        norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
+        with torch.autocast(device, enabled=is_mixed, cache_enabled=False):  # of this W
+            logits = logits_of(features[None])  # 1 x T x V
     finally:
         if is_zero:
             weight.data.zero_()
@@ -128,28 +136,27 @@ def _ask(
         raise problem
 
     # Each product rounds with a relative error of ε, and sums D of them in at least float32.
-    dtypes = {logits.dtype, like.dtype, weight.dtype}
-    if torch.is_autocast_enabled(like.device.type):
-        dtypes.add(torch.get_autocast_dtype(like.device.type))
+    dtypes.add(logits.dtype)
     if like.is_cuda and torch.backends.cuda.matmul.allow_tf32:
         dtypes.add(torch.float16)  # of as many digits
     error = max(torch.finfo(dtype).eps for dtype in dtypes)
     error = 8 * error + 4 * math.sqrt(weight.size(1)) * min(error, torch.finfo(torch.float32).eps)
-    norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
     size = features.double().square().mean(1, keepdim=True).sqrt() * norms + x.abs()  # T x V
     size = size if bias is None else size + bias.detach().double().abs()
 
     scale = _quotient(z, x)
     if scale and ((z - scale * x).abs() <= error * abs(scale) * size).all():
-        return scale, None
+        return 1.0 if abs(scale - 1) < error / 16 else scale, None
     softcap = z.abs()[x.abs() >= 0.5 * x.abs().max()].median().item()
     if softcap:
         inside = z.abs() < 0.9 * softcap
         scale = _quotient(softcap * torch.atanh(z[inside] / softcap), x[inside])
-        expected = softcap * torch.tanh(scale * x / softcap)
-        allowed = error * (abs(scale) * size).clamp(max=softcap)
-        if scale and ((z - expected).abs() <= allowed).all():
-            return scale, softcap
+        inexact = error * abs(scale) * size  # of s x
+        rounded = error * (abs(scale) * size).clamp(max=softcap)  # of z
+        lowest = softcap * torch.tanh((scale * x - inexact) / softcap) - rounded
+        highest = softcap * torch.tanh((scale * x + inexact) / softcap) + rounded
+        if scale and ((lowest <= z) & (z <= highest)).all():
+            return 1.0 if abs(scale - 1) < error / 16 else scale, softcap
     raise problem
 
 
