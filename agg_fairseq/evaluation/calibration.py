@@ -60,8 +60,6 @@ def calibrate(
 
     from .. import models as _  # noqa: F401 — registers the architectures of this package
 
-    if not 0 < share <= 1:
-        raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path)
     architecture = model.model_options.get("_name") or model.model_options.get("arch")
     name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)

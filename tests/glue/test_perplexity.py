@@ -269,7 +269,7 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     )
     calibrated = ("calibrate", lm_runs / "agg", *options, "--split", "test")
     run(capsys, *calibrated, "-o", tmp_path / "after.pt")
-    assert "--share: expected a number in (0, 1], got 25.0" in refused(
+    assert "--share: found '25'; expected a number in (0, 1]" in refused(
         capsys, *calibrated, "--share", 25, "-o", tmp_path / "no.pt"
     )
     run(capsys, *calibrated, "--share", 0.25, "-o", tmp_path / "quarter.pt")
