@@ -111,7 +111,7 @@ def calibrate(
     options.update(names, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    as_it_was = statistics.measures()
+    as_it_was = statistics.compute()
     rows = {"as it was": {measure: as_it_was[measure] for measure in COLUMNS}}
     rows["calibrated"] = statistics.calibrated(offsets)
     settings = {

@@ -94,7 +94,7 @@ def perplexity(
             "matrix": None,
             "tokens": statistics.tokens,
             "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
-            **statistics.measures(),
+            **statistics.compute(),
         }
         if name in with_matrix:
             row["matrix"] = model.output_embedding.description
