@@ -76,7 +76,12 @@ def generate_texts(
     adds_bos = getattr(task.args, "add_bos_token", False)
     check_finite(model.path, dict(network.named_parameters()))
     count_tokens(data, dictionary, split)  # fairseq would read what a damaged index says
-    size = prefix_length + length
+    size, positions = prefix_length + length, network.max_positions()
+    if size + adds_bos > positions:
+        raise UserError(
+            f"{model}: found {positions} positions; expected at least {size + adds_bos}, the tokens "
+            "of a text; lower --length"
+        )
     task.args.tokens_per_sample = size
     task.load_dataset(split)
     # item i: the tokens before those of block i, its tokens, …
