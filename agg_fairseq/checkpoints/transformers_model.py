@@ -60,7 +60,9 @@ class PretrainedModel:
                 "an index of safetensors files, with its weight_map, as save_pretrained writes it"
             )
             files = read_json_object(self.path, expected).get("weight_map")
-            if not isinstance(files, dict):
+            if not isinstance(files, dict) or not all(
+                isinstance(file, str) for file in files.values()
+            ):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
             self._file_of = {name: self.path.parent / file for name, file in files.items()}
         else:

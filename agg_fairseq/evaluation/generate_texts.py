@@ -77,10 +77,13 @@ def generate_texts(
     check_finite(model.path, dict(network.named_parameters()))
     count_tokens(data, dictionary, split)  # fairseq would read what a damaged index says
     size, positions = prefix_length + length, network.max_positions()
-    if size + adds_bos > positions:
+    is_longer = size + adds_bos > positions
+    if is_longer and isinstance(
+        getattr(network.decoder, "embed_positions", None), torch.nn.Embedding
+    ):
         raise UserError(
-            f"{model}: found {positions} positions; expected at least {size + adds_bos}, the tokens "
-            "of a text; lower --length"
+            f"{model}: found {positions} positions; expected {size + adds_bos}, as many as a text "
+            "has tokens; lower --length"
         )
     task.args.tokens_per_sample = size
     task.load_dataset(split)
@@ -125,6 +128,7 @@ def generate_texts(
         "texts": len(blocks),
         "prefix": prefix_length,
         "length": length,
+        "beyond-positions": positions if is_longer else None,  # the model extrapolates
         "decoding": "greedy" if topk is None else f"top-k={topk}",
         "f2-decoding": used_decoding or None,
         "seed": seed,

@@ -170,8 +170,12 @@ def test_what_a_model_cannot_read_is_refused(runs, mt_data, lm_data, tmp_path):
         UserError, match="found 17, 0 of them context, and 16 positions of the model"
     ):
         perplexity(runs, BinarizedText(lm_data, "valid", tokens_per_sample=17))
-    with pytest.raises(UserError, match="found 16 positions; expected at least 17"):
-        generate_texts(runs["mle"], lm_data, tmp_path / "o", prefix_length=8, length=9)
+    texts = {"prefix_length": 8, "length": 9, "max_texts": 1}
+    found = generate_texts(runs["mle"], lm_data, tmp_path / "o", **texts)
+    assert "|length:9|beyond-positions:16|" in found.signature, "sinusoids go on"
+    learned = random_checkpoint(tmp_path / "l.pt", lm_data, (*LM, "--decoder-learned-pos"))
+    with pytest.raises(UserError, match="found 16 positions; expected 17, as many as a text has"):
+        generate_texts(learned, lm_data, tmp_path / "o", **texts)
 
 
 def test_the_command(lm_runs, lm_data, tmp_path, capsys):
