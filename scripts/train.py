@@ -53,14 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trainings = [parser.parse_intermixed_args(words[2:]) for words in lines]
         # All before fairseq is imported, whose own configurations hydra would copy each time.
         configurations = [
-            composed(training.config, training.overrides)[2] for training in trainings
+            composed(training.config, training.overrides, training.gpus)[2]
+            for training in trainings
         ]
         for training, written in zip(trainings, configurations, strict=True):
             batches_of(with_defaults(written), 1, training.overrides)
             is_done(written)
         return
     options = parser.parse_intermixed_args(arguments)
-    file, overrides, written = composed(options.config, options.overrides)
+    file, overrides, written = composed(options.config, options.overrides, options.gpus)
     command = [
         str(Path(sys.executable).with_name("fairseq-hydra-train")),
         *("--config-dir", str(file.parent), "--config-name", file.stem),
@@ -86,13 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             (folder / DONE).touch()
 
 
-def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], Any]:
+def composed(
+    config: str, overrides: Sequence[str], gpus: int | None = None
+) -> tuple[Path, list[str], Any]:
     """The file of a configuration, the overrides as hydra takes them, and what hydra composes of
     both.
 
     The file may be relative to where the user is or to the repository, with or without .yaml. The
     folder of fairseq's user_dir is this package's, unless the configuration or an override names
-    another, relative to the repository.
+    another, relative to the repository. A number of GPUs replaces `common.cpu` of a configuration.
     """
     name, given = f"{config.removesuffix('.yaml')}.yaml", []
     file = next((folder / name for folder in (Path.cwd(), ROOT) if (folder / name).is_file()), None)
@@ -108,6 +111,9 @@ def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], An
     try:
         with initialize_config_dir(str(file.parent), version_base="1.1"):
             written = compose(file.stem, given)
+            if gpus and written.common.get("cpu"):
+                given.append("++common.cpu=false")
+                written = compose(file.stem, given)
         user_dir = str(ROOT / (written.common.get("user_dir") or "agg_fairseq/user_dir/agg_plugin"))
         OmegaConf.update(written, "common.user_dir", user_dir, force_add=True)
     except Exception as error:  # whatever a malformed file leads to

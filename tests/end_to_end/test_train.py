@@ -125,7 +125,13 @@ def test_tokens_that_the_user_sets_are_those_of_each_gpu(launch):
 
 
 def test_the_number_of_gpus_is_given_or_counted(launch):
-    """Those that are visible; a dry run needs none."""
+    """Those that are visible; a dry run needs none. Size tiny is trained on a GPU if one is asked
+    for."""
+    for asked in ((), ("--gpus", "1")):
+        _, command, said = launch("configs/wikitext103/agg", "size=tiny", *asked, gpus=2)
+        assert ("++common.cpu=false" in command) == bool(
+            asked
+        ) and "2,048 tokens per update" in said
     assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
     assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
     assert (
