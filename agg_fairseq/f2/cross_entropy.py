@@ -14,7 +14,6 @@ gradients formed on the way: beyond inputs and gradients it holds one chunk of l
 of one class.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +26,11 @@ from ..functional.early_gradients import (
     with_gradients,
     working_dtype,
 )
-from ..functional.gated_cross_entropy import check_arguments, likelihood_, values_and_gradients
+from ..functional.gated_cross_entropy import (
+    PositionOrder,
+    check_arguments,
+    values_and_gradients,
+)
 from .token_classes import Block, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -173,15 +176,16 @@ def _token_term(
         cross-entropy whose label smoothing leaves share/ω to each token.
         """
         omega = at_target + share * len(of_class)
-        likelihood = partial(likelihood_, label_smoothing=share / omega * (len(of_class) - 1))
-        values, (into_features, into_weight, _), _ = values_and_gradients(
+        everything, number_of_rows = torch.arange(len(rows), device=rows.device), len(rows)
+        order = PositionOrder(everything, None, torch.tensor([number_of_rows] * 2))
+        values, (into_features, into_weight, _) = values_and_gradients(
             features[rows],
             of_class,
             None,
             target,
-            likelihood,
+            order,
             wanted=(*wanted, False),
-            ignore_index=None,
+            label_smoothing=share / omega * (len(of_class) - 1),
         )
         losses.index_add_(0, rows, values["losses"], alpha=omega)
         if grad_features is not None:
