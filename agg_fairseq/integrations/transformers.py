@@ -377,7 +377,7 @@ class GatedLoss(TrainerCallback, ExportableState):
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
-        return {"method": self.method, "counter": None, **self.objective.checkpoint_state()}
+        return {"method": self.method, **self.objective.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
@@ -387,8 +387,15 @@ class GatedLoss(TrainerCallback, ExportableState):
         """
         if (counter := self.objective.counter) is not None:
             window = counter.window
-            self.objective.load_checkpoint_state(state)
-            counter.resize(window)
+            saved = {name: value for name, value in state.items() if name != "method"}
+            if saved.keys() == self.objective.state_dict().keys():
+                self.objective.load_state_dict(saved)
+                counter.resize(window)
+            else:
+                logger.warning(
+                    f"GatedLoss: left out the state of method {state.get('method')!r}; the counts "
+                    "start empty"
+                )
 
     # The events of Trainer
 

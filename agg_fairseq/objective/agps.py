@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional import Gates, agps_gates, tokens_from_rank
+from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
 from .likelihood import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
@@ -66,11 +66,7 @@ class AgpsObjective(Objective):
 
     def set_counts(self, counts: Tensor) -> None:
         """Takes the training counts (V,), and chooses the rare group by them."""
-        if counts.shape != (self.vocabulary,):
-            raise ValueError(
-                f"expected counts of shape ({self.vocabulary},), got {tuple(counts.shape)}"
-            )
-        self.counts = counts.long()
+        self.counts = whole_counts(counts, self.vocabulary)
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.never_rare)
 
     def gates(self, target: Tensor | None) -> Gates:

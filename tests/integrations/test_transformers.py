@@ -96,7 +96,7 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     never_rare = torch.zeros(VOCABULARY, dtype=torch.bool)
     never_rare[[0, 2]] = True
     rare = rare_tokens(appearances, 1, rare_fraction=0.3, never_rare=never_rare)
-    assert gated.objective.current_gates.rare.equal(rare)
+    assert gated.objective.gates(None).rare.equal(rare)
     head, target = model.get_output_embeddings(), shifted(second["labels"])
     features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
     gates = agg_gates(appearances, 1, rare)
@@ -409,7 +409,7 @@ def test_gated_also_without_hooks(kind):
         (model if kind == "wrapped by PEFT" else model.forward)(**batch(seed=seed)).loss.backward()
         gated.commit_update()
     assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
-    assert gated.objective.current_gates.rare.any()
+    assert gated.objective.gates(None).rare.any()
 
 
 def test_accumulation_of_accelerate():
