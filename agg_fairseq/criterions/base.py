@@ -160,12 +160,12 @@ class LikelihoodCriterion(FairseqCriterion):
         """
         target, tokens = sample["target"], sample["ntokens"]
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        features, weight, bias = layers.features_of(model, sample["net_input"], self.cfg._name)
+        features, layer = layers.features_of(model, sample["net_input"], self.cfg._name)
         size = self.sample_size(target, tokens)
         output = self.objective(
-            features, weight, target, bias, micro_batch=micro_batch, denominator=size
+            features, target=target, micro_batch=micro_batch, denominator=size, **layer._asdict()
         )
-        return self.result(weight, output, target, tokens, reduce=reduce)
+        return self.result(layer.weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """What fairseq divides the loss of an update by, for a batch with targets (B, T)."""
