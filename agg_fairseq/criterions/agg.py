@@ -9,7 +9,7 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
-from ..data.binarized import in_no_group
+from ..data.binarized import excluded_tokens
 from ..errors import UserError
 from ..fairseq_glue import option
 from ..functional.gates import AGG_GATES
@@ -81,7 +81,7 @@ class AggCriterion(LikelihoodCriterion):
             window=cfg.agg_window or 1,  # one epoch, once its length is known
             gates=str(cfg.agg_gates),
             count_current_batch=cfg.agg_count_current_batch,
-            never_rare=in_no_group(self.task.target_dictionary),
+            excluded=excluded_tokens(self.task.target_dictionary),
             **options,
         )
 

@@ -64,17 +64,17 @@ def training_pair(
     return asked[0]
 
 
-def in_no_group(dictionary: Any) -> Tensor:
+def excluded_tokens(dictionary: Any) -> Tensor:
     """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
     frequency group, and no method treats them as rare."""
     # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of
     # those in use.
     entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
-    is_excluded = torch.tensor(
+    excluded = torch.tensor(
         [not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries]
     )
-    is_excluded[: dictionary.nspecial] = True
-    return is_excluded
+    excluded[: dictionary.nspecial] = True
+    return excluded
 
 
 def training_counts(task: Any, split: str) -> Tensor:

@@ -15,8 +15,8 @@ from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_grou
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
 from .binarized import (
     count_split,
+    excluded_tokens,
     folders,
-    in_no_group,
     load_dictionary,
     split_parts,
     training_pair,
@@ -112,8 +112,8 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def excluded(self) -> Tensor:
-        """As `in_no_group`, which the criterions ask too."""
-        return in_no_group(self.dictionary)
+        """As `excluded_tokens`, which the criterions ask too."""
+        return excluded_tokens(self.dictionary)
 
     @property
     def special_ids(self) -> list[int]:

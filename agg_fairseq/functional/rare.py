@@ -76,7 +76,7 @@ def rare_tokens(
     *,
     alpha: float | None = None,
     rare_fraction: float | None = None,
-    never_rare: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
     """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
 
@@ -89,7 +89,7 @@ def rare_tokens(
         alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is
             given.
         rare_fraction: F in (0, 1).
-        never_rare: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
+        excluded: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
 
     Examples:
         >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.4)
@@ -98,6 +98,6 @@ def rare_tokens(
     if (alpha is None) == (rare_fraction is None):
         raise ValueError("expected exactly one of alpha and rare_fraction")
     if rare_fraction is not None:
-        return rarest(appearances, rare_fraction, never_rare)
+        return rarest(appearances, rare_fraction, excluded)
     rare = whole_counts(appearances).double() / updates < check_open_interval("alpha", alpha)
-    return rare if never_rare is None else rare & ~never_rare
+    return rare if excluded is None else rare & ~excluded

@@ -28,8 +28,8 @@ class AggObjective(Objective):
         vocabulary: V.
         alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
         rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
-        never_rare: (V,) bool, tokens that are in no group: special ones, and those that cannot be a
-            target at all, such as rows that only pad the vocabulary.
+        excluded: (V,) bool, tokens that are never rare: special ones, and rows that only pad the
+            vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.
         gates: "both", "g1" or "g2", see `functional.agg_gates`.
         count_current_batch: also count the micro-batch at hand and the earlier ones of the update,
@@ -47,7 +47,7 @@ class AggObjective(Objective):
     """
 
     counter: TokenCounter
-    never_rare: Tensor | None  # (V,) bool
+    excluded: Tensor | None  # (V,) bool
     static_rare: Tensor | None  # (V,) bool, the group that was fixed; None if none was
 
     def __init__(
@@ -56,7 +56,7 @@ class AggObjective(Objective):
         *,
         alpha: float | None = None,
         rare_fraction: float | None = None,
-        never_rare: Tensor | None = None,
+        excluded: Tensor | None = None,
         window: int = 1000,
         gates: str = "both",
         count_current_batch: bool = False,
@@ -71,7 +71,7 @@ class AggObjective(Objective):
         self.threshold = by_rate if rare_fraction is None else {"rare_fraction": rare_fraction}
         self.which, self.count_current_batch = gates, count_current_batch
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
-        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
@@ -112,7 +112,7 @@ class AggObjective(Objective):
         """(V,) bool, R, from the appearances (V,) in so many updates, at least 1."""
         if self.static_rare is not None:
             return self.static_rare
-        return rare_tokens(appearances, updates, never_rare=self.never_rare, **self.threshold)
+        return rare_tokens(appearances, updates, excluded=self.excluded, **self.threshold)
 
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""

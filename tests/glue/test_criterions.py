@@ -184,7 +184,7 @@ def test_what_is_rare_is_told_before_the_training(lm_data, caplog, alpha, level)
         trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", alpha)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
-    rare = (counts / len(iterator) < alpha) & ~trainer.criterion.objective.never_rare
+    rare = (counts / len(iterator) < alpha) & ~trainer.criterion.objective.excluded
     shares = rare.double().mean(), counts[rare].sum() / counts.sum()
     expected = f"agg: with alpha {alpha} and epochs of {len(iterator)} updates, "
     expected += f"{shares[0]:.1%} of the vocabulary and {shares[1]:.1%} of the targets are rare"
@@ -202,7 +202,7 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
-    assert seen == ["meta"] and criterion.objective.never_rare.device.type == "meta"
+    assert seen == ["meta"] and criterion.objective.excluded.device.type == "meta"
 
 
 @pytest.mark.parametrize(

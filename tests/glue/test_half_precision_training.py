@@ -159,7 +159,7 @@ def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoi
         known = [*window, samples] if current and window else window
         if known:
             rare = rare_tokens(
-                counts_of(trainer, known), len(known), rare_fraction=0.4, never_rare=agg.never_rare
+                counts_of(trainer, known), len(known), rare_fraction=0.4, excluded=agg.excluded
             )
             expected = agg_gates(counts_of(trainer, known), len(known), rare)
             torch.testing.assert_close(vars(gates), vars(expected))

@@ -19,7 +19,7 @@ from agg_fairseq.objective import AggObjective, AgpsObjective, FaceObjective, Ob
 from agg_fairseq.objective.face import face_weights
 
 V, D = 30, 8
-NEVER_RARE = torch.zeros(V, dtype=torch.bool).index_fill(0, torch.tensor([0, 29]), True)
+EXCLUDED = torch.zeros(V, dtype=torch.bool).index_fill(0, torch.tensor([0, 29]), True)
 WEIGHTS = {"ul_alpha": 0.5, "adv_epsilon": 0.2, "cosreg_gamma": 2.0}
 OCCURRENCES = torch.arange(V).flip(0)
 
@@ -52,7 +52,7 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
     """Every term at once, two micro-batches per update, a window of two updates, in the fourth
     update; the terms of the embedding count once per update, as the sum is divided by its
     targets."""
-    shared = {"never_rare": NEVER_RARE, "label_smoothing": 0.1, "padding_row": 0, **WEIGHTS}
+    shared = {"excluded": EXCLUDED, "label_smoothing": 0.1, "padding_row": 0, **WEIGHTS}
     objective = AggObjective(V, rare_fraction=0.3, window=2, **shared)
     if method == "agps":
         objective = AgpsObjective(V, rare_rank=10, counts=OCCURRENCES, mu1=30, mu2=4, **shared)
@@ -65,10 +65,10 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
         if method == "agg":
             appearances = counts(10, 11, 20, 21)
             assert objective.counter.appearances.equal(appearances)
-            rare = rare_tokens(appearances, 2, rare_fraction=0.3, never_rare=NEVER_RARE)
+            rare = rare_tokens(appearances, 2, rare_fraction=0.3, excluded=EXCLUDED)
             gates = agg_gates(appearances, 2, rare)
         else:
-            rare = tokens_from_rank(OCCURRENCES, 10, NEVER_RARE)
+            rare = tokens_from_rank(OCCURRENCES, 10, EXCLUDED)
             present = torch.bincount(target[target >= 0], minlength=V) > 0
             gates = agps_gates(OCCURRENCES, present, rare, mu1=30, mu2=4)
         features.requires_grad_()
@@ -117,15 +117,13 @@ def gates_of(objective, seeds):
 def test_gates_come_from_the_updates_before(threshold):
     """A window of two: none for the first update, then those of the one or two before. Special
     tokens are common."""
-    first, *others = gates_of(
-        AggObjective(V, window=2, never_rare=NEVER_RARE, **threshold), range(6)
-    )
+    first, *others = gates_of(AggObjective(V, window=2, excluded=EXCLUDED, **threshold), range(6))
     assert first is None
     for number, gates in enumerate(others, 1):
         appearances = counts(*range(max(0, number - 2), number))
-        rare = rare_tokens(appearances, min(number, 2), never_rare=NEVER_RARE, **threshold)
+        rare = rare_tokens(appearances, min(number, 2), excluded=EXCLUDED, **threshold)
         expected = agg_gates(appearances, min(number, 2), rare)
-        assert rare.any() and not rare[NEVER_RARE].any()
+        assert rare.any() and not rare[EXCLUDED].any()
         assert all(
             torch.equal(getattr(gates, name), vector) for name, vector in vars(expected).items()
         )
@@ -203,7 +201,7 @@ def test_a_state_of_another_method_is_refused():
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_objective_follows_the_targets_to_their_device(moved):
     """By itself or by `to`, after gates were formed on the CPU; `meta` stands for a GPU."""
-    objective = AggObjective(V, rare_fraction=0.3, window=2, never_rare=NEVER_RARE)
+    objective = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED)
     assert gates_of(objective, range(3))[-1].rare.device.type == "cpu"
     if moved:
         objective.to("meta")
