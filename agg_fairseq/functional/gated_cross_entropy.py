@@ -97,7 +97,7 @@ def gated_cross_entropy(
         label_smoothing: ε in [0, 1). As fairseq does it, ε/(V−1) goes to every token but the
             target.
         position_weight: like `target`, the weight of the likelihood of each position, for example
-            `face_weights(frequency)[target]`; None is 1. It receives no gradient.
+            that of `FaceObjective`; None is 1. It receives no gradient.
         candidates: tokens that should not follow, which adds `−α Σ_c log(1 − P[c])` at each
             position; its positions are those of the flattened `target`. The gates act on the
             gradient of the sum.
@@ -416,19 +416,3 @@ def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0)
         total.addmm_(left, right, alpha=alpha)
     else:
         torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
-
-
-def face_weights(frequency: Tensor) -> Tensor:
-    """The weight of each token in FACE, `1 − f[k] / max f`, scaled to a mean of 1: (V,) float32.
-
-    f (V,), not negative, is how often each token was output (OPR) or is in the training set. All
-    weights are 1 where nothing was output yet, or all tokens equally often. This is the variant
-    with pre-weight.
-
-    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware
-        Cross-Entropy Loss".
-    """
-    f = frequency.double()
-    weight = 1 - f / f.max().clamp(min=1)
-    total = weight.sum()
-    return torch.where(total > 0, weight * (len(f) / total), torch.ones_like(weight)).float()
