@@ -14,14 +14,17 @@ from torch import Tensor
 
 CHUNK_ELEMENTS = 2**23
 """Logits held at a time on a CPU: 32 MiB in float32."""
-GPU_CHUNK_ELEMENTS = 2**26
-"""On a GPU. Each chunk of C positions adds to dL/dW, and that traffic of 8·V·D bytes should be
-small beside the 6·C·V·D operations of its products."""
+GPU_CHUNK_ELEMENTS, GPU_CHUNK_ROWS = 2**26, 2**11
+"""On a GPU, or so many positions, whichever is more: each chunk of C positions adds to dL/dW, and
+that traffic of 8·V·D bytes is to be small beside the 6·C·V·D operations of its products, for which
+a GPU takes as long as for C/250 times as many bytes."""
 
 
 def chunk_rows(weight: Tensor) -> int:
-    """C, the positions of a chunk of logits over W (V, D): at least one."""
-    return max(1, (GPU_CHUNK_ELEMENTS if weight.is_cuda else CHUNK_ELEMENTS) // len(weight))
+    """The number C of positions in a chunk of logits over W (V, D), at least one."""
+    if weight.is_cuda:
+        return max(GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS // len(weight))
+    return max(1, CHUNK_ELEMENTS // len(weight))
 
 
 def working_dtype(given: Tensor) -> torch.dtype:
@@ -75,17 +78,18 @@ class _WithGradients(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         # not 0 · ∞ where a loss is divided by 0 targets
         scale = torch.where(ctx.targets > 0, grad_loss, 0.0)
-        if not is_one(scale):
-            for gradient in gradients:
-                if gradient is not None:
-                    gradient.mul_(scale.to(gradient.dtype))
-        pairs = zip(gradients, ctx.dtypes, strict=True)
-        return (
-            None,
-            None,
-            None,
-            *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs),
-        )
+        results: list[Tensor | None] = []
+        for gradient, dtype in zip(gradients, ctx.dtypes, strict=True):
+            if gradient is None:
+                results.append(None)
+            elif gradient.dtype != dtype:  # one pass that multiplies and rounds
+                rounded = torch.empty_like(gradient, dtype=dtype)
+                results.append(torch.mul(gradient, scale.to(gradient.dtype), out=rounded))
+            elif is_one(scale):
+                results.append(gradient)
+            else:
+                results.append(gradient.mul_(scale.to(dtype)))
+        return None, None, None, *results
 
 
 def is_one(scale: Tensor) -> bool:

@@ -17,30 +17,30 @@ be held back: with a bias that is not gated, every position pushes it down for a
 target, and what degenerates is the bias (docs/which-cure.md).
 
 Neither the logits nor `G` ever exist for all positions: `G` depends on the position only through
-"is y_i rare" and "is k the target". So the positions with a common target come first, in chunks,
-and their gate is applied once to the sum; then come the rare ones, whose residuals `P − Q` are
-gated one by one, with the target's entry put back.
+"is y_i rare" and "is k the target". So the positions are taken in an order: those with a common
+target first, in chunks, and their gate is applied once to the sum; then, with what is left of them,
+the rare ones, whose residuals `P − Q` are gated one by one, with the target's entry put back.
 
-Cost: the three products of plain cross-entropy (6·N·V·D operations) and, beyond inputs and
-gradients, one chunk of logits (a few with a term or a soft cap). The products take the dtype of the
-features (under autocast, autocast's) and are summed in float32 (float64 for float64 features); in
-between, everything is in float32. In float16, whose smallest number is above the tail of P,
-residuals are multiplied by 2^10 before they are rounded. One thing makes the host wait for a GPU:
-how many positions are common, rare and ignored.
+Cost: the three products of plain cross-entropy (6·N·V·D operations), and between them one pass over
+the logits (`softmax_residual.py`). Beyond inputs and gradients, one chunk of logits is held, on a
+GPU with its residual. The products take the dtype of the features (under autocast, autocast's) and
+are summed in float32 (float64 for float64 features); in between, everything is in float32. In
+float16, whose smallest number is above the tail of P, residuals are multiplied by up to 2^10 before
+they are rounded. The host waits for a GPU only to learn how many positions are common, rare and
+ignored, and not even for that if `order_positions` was called before the model's forward pass.
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from .compiled import fused
 from .early_gradients import chunk_rows, wants_gradient, with_gradients, working_dtype
 from .gates import Gates
-from .unlikelihood import Candidates, unlikelihood
+from .softmax_residual import likelihood_residual, unlikelihood_residual
+from .unlikelihood import Candidates
 
 HALF_SCALE = 2.0**10  # of residuals in float16; this leaves room for gates of up to 60
 
@@ -75,6 +75,7 @@ def gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
     predict: bool = False,
+    order: "PositionOrder | None" = None,
 ) -> CrossEntropyOutput:
     """Cross-entropy of `softmax(features weightᵀ + bias)` whose gradient into `weight` is gated.
 
@@ -112,6 +113,8 @@ def gated_cross_entropy(
             with `adv_epsilon`.
         ignore_index: target value of the positions that contribute nothing (padding).
         predict: also return the arg-max of P, of the logits as they are without `adv_epsilon`.
+        order: the result of `order_positions` for these targets, gates and `ignore_index`; None
+            calls it, and then waits for a GPU.
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
@@ -144,34 +147,70 @@ def gated_cross_entropy(
         features, bias = features * scale, None if bias is None else bias * scale
     if weight.size(0) == 1:  # no token but the target
         label_smoothing = 0.0
-    residual_of: Residual = partial(likelihood_, label_smoothing=label_smoothing)
-    if position_weight is not None or candidates is not None or adv_epsilon or softcap is not None:
-        residual_of = partial(
-            likelihood_with_terms,
-            label_smoothing=label_smoothing,
-            position_weight=None
-            if position_weight is None
-            else position_weight.detach().reshape(-1),
-            candidates=candidates,
-            ul_alpha=ul_alpha,
-            softcap=softcap,
-        )
+    if order is None:
+        order = order_positions(target, None if gates is None else gates.rare, ignore_index)
     inputs = (features.reshape(-1, features.size(-1)), weight, bias)
-    values, gradients, positions = values_and_gradients(
+    values, gradients = values_and_gradients(
         *inputs,
         target.reshape(-1),
-        residual_of,
+        order,
         wanted=tuple(map(wants_gradient, inputs)),
         gates=gates,
+        label_smoothing=label_smoothing,
+        position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
+        candidates=candidates,
+        ul_alpha=ul_alpha,
         adv_epsilon=adv_epsilon,
-        ignore_index=ignore_index,
+        softcap=softcap,
         predict=predict,
     )
-    loss = with_gradients(values["losses"].sum(), inputs, gradients, positions)
-    fields = (values.get(name) for name in CrossEntropyOutput._fields[1:])
-    return CrossEntropyOutput(
-        loss, *(None if value is None else value.view(target.shape) for value in fields)
-    )
+    loss = with_gradients(values["losses"].sum(), inputs, gradients, order.positions)
+    fields = [values.get(name) for name in CrossEntropyOutput._fields[1:]]
+    return CrossEntropyOutput(loss, *(v if v is None else v.view(target.shape) for v in fields))
+
+
+class PositionOrder(NamedTuple):
+    """The order in which the loop takes the positions, and how many of each kind there are."""
+
+    rows: Tensor  # (N,) int64: positions with a common target, with a rare one, and ignored ones
+    positions: Tensor  # scalar, the number of positions with a target
+    sizes: Tensor  # (2,) on the host: positions with a common target, and with any
+    copied: torch.cuda.Event | None = None  # passed once `sizes` is there
+
+    def read_sizes(self) -> tuple[int, int]:
+        """The numbers of positions with a common target, and with any; waits for their copy."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        common, positions = self.sizes.tolist()
+        return common, positions
+
+
+def order_positions(
+    target: Tensor, rare: Tensor | None = None, ignore_index: int | None = -100
+) -> PositionOrder:
+    """Orders the positions by the kind of their target; on a GPU without making the host wait.
+
+    Call it before the forward pass of the model: its result will be there when the loss is formed.
+
+    Args:
+        target: (...) y, int64 in [0, V), or `ignore_index`.
+        rare: (V,) bool, R; None if there are no gates.
+        ignore_index: the target at positions without one; None if each has one.
+    """
+    y = target.reshape(-1)
+    ignored = torch.zeros_like(y, dtype=torch.bool) if ignore_index is None else y == ignore_index
+    kind = 2 * ignored.to(torch.uint8)  # 0 common, 1 rare, 2 ignored
+    if rare is not None:
+        kind += rare[y.masked_fill(ignored, 0)] & ~ignored
+    sizes = torch.stack([(kind == 0).sum(), (kind < 2).sum()])
+    rows = kind.argsort(stable=True)
+    if not sizes.is_cuda:
+        return PositionOrder(rows, sizes[1], sizes)
+    host = torch.empty(2, dtype=torch.int64, pin_memory=True)
+    copied = torch.cuda.Event()
+    host.copy_(sizes, non_blocking=True)
+    copied.record()
+    return PositionOrder(rows, sizes[1], host, copied)
 
 
 def check_arguments(
@@ -199,167 +238,175 @@ def check_weights(**weights: float) -> None:
             raise ValueError(f"expected {name} of at least 0, got {weight}")
 
 
-Residual = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[dict[str, Tensor], Tensor]]
-"""Of the logits of a chunk (C, V), its positions (C,), their targets (C,) and a margin (C,) or
-None: the values (C,) by their names in `CrossEntropyOutput`, and dL/dz (C, V), which may take the
-memory of the logits."""
-
-
 @torch.no_grad()
 def values_and_gradients(
     features: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     target: Tensor,
-    residual_of: Residual,
+    order: PositionOrder,
     *,
-    wanted: tuple[bool, bool, bool],
+    wanted: tuple[bool, ...],
     gates: Gates | None = None,
+    label_smoothing: float = 0.0,
+    position_weight: Tensor | None = None,
+    candidates: Candidates | None = None,
+    ul_alpha: float = 0.0,
     adv_epsilon: float = 0.0,
-    ignore_index: int | None = -100,
+    softcap: float | None = None,
     predict: bool = False,
-) -> tuple[dict[str, Tensor], list[Tensor | None], Tensor]:
+) -> tuple[dict[str, Tensor], list[Tensor | None]]:
     """The loop over chunks of H (N, D), W (V, D), b (V,) or None and y (N,).
 
     `wanted`: whose gradients are wanted, of H, W and b. Returns the values (N,) by name, zero at
-    ignored positions; the gradients of the sum of the `losses`, in float32 (float64 for float64
-    features), None where not wanted; and the number of positions with a target, a scalar. Without
-    gates and an `ignore_index`, nothing waits for a GPU.
+    ignored positions; and the gradients of the sum of the `losses`, in float32 (float64 for float64
+    features), None where not wanted.
     """
     dtype, wide = product_dtype(features), working_dtype(features)
     with torch.autocast(features.device.type, enabled=False):
-        w, b = weight.to(dtype), None if bias is None else bias.to(wide)
-        values: dict[str, Tensor] = {"losses": features.new_zeros(len(target), dtype=wide)}
-        values["nll"] = torch.zeros_like(values["losses"])
+        # Without products of half precision that are summed in float32, the rounded numbers are
+        # multiplied in float32.
+        operand = dtype if sums_in_float32(dtype, features.device) else wide
+        w = weight.to(dtype).to(operand)
+        names = ["losses", "nll"] + ["ul_loss"] * (candidates is not None)
+        names += ["adv_loss"] * (adv_epsilon > 0)
+        values = {name: features.new_zeros(len(target), dtype=wide) for name in names}
         if predict:
             values["prediction"] = torch.zeros_like(target)
         grad_features, grad_weight, grad_bias = (
             torch.zeros_like(tensor, dtype=wide) if wants else None
             for tensor, wants in zip((features, weight, bias), wanted, strict=True)
         )
+        scale = residual_scale(dtype, position_weight, ul_alpha if candidates is not None else 0.0)
+        options = {"label_smoothing": label_smoothing, "softcap": softcap, "scale": scale}
+        options["dtype"] = operand if dtype == wide else dtype
 
-        common, rare = torch.arange(len(target), device=target.device), target.new_empty(0)
-        positions = torch.ones_like(common).sum()
-        if ignore_index is not None or gates is not None:
-            ignored = target == ignore_index
-            # 0 common, 1 rare, 2 ignored: sorted by this, and counted: a GPU is waited for
-            kind = 2 * ignored.long()
-            if gates is not None:
-                kind += gates.rare[target.masked_fill(ignored, 0)] & ~ignored
-            positions = (kind < 2).sum()
-            sizes = torch.stack([(kind == 0).sum(), positions]).tolist()
-            common, rare, _ = kind.argsort(stable=True).tensor_split(sizes)
-        # C x V
-        buffer = w.new_empty(min(chunk_rows(w), max(len(common), len(rare))), len(w), dtype=wide)
-
-        for is_rare, group in enumerate((common, rare)):
-            gate = None if gates is None or not is_rare else gates.at_rare_targets(like=buffer)
-            for rows in group.split(len(buffer)) if len(group) else ():
-                h, y = features[rows].to(dtype), target[rows]  # C x D; C
-                logits = product(h, w.t(), out=buffer[: len(rows)])
-                margin = squared = None
-                if adv_epsilon:
-                    # The target's embedding is perturbed by the δ of length ε ‖w_y‖ that lowers its
-                    # logit most, so by m = ε ‖w_y‖ ‖h‖, where w_y·h > 0. It is −(m / ‖h‖²) h.
-                    squared = h.to(wide).square().sum(1)  # C, ‖h‖²
-                    lowers = logits.gather(1, y[:, None]).squeeze(1) > 0
-                    margin = adv_epsilon * w[y].to(wide).norm(dim=1) * squared.sqrt() * lowers
-                if b is not None:
-                    logits.add_(b)
-                if predict:
-                    values["prediction"][rows] = logits.argmax(1)
-                of_chunk, residual = residual_of(logits, rows, y, margin)
-                for name, value in of_chunk.items():
-                    values.setdefault(name, torch.zeros_like(values["losses"]))[rows] = value
-                if not any(wanted):
-                    continue
-                at_target = residual.gather(1, y[:, None])  # C x 1
-                residual, undo = _rounded(residual, dtype)
-                if grad_features is not None:
-                    grad_features[rows] = product(residual, w).mul_(undo)
-                    if margin is not None:  # dz'[y]/dh = w_y + δ, with δ held fixed
-                        grad_features[rows] -= (
-                            at_target * (margin / squared.clamp(min=1e-30))[:, None] * h
-                        )
-                if gate is not None:  # on all but the target's entry, which is put back
-                    at_target = residual.gather(1, y[:, None])
-                    residual.mul_(gate).scatter_(1, y[:, None], at_target)
-                if grad_bias is not None:
-                    grad_bias += residual.sum(0, dtype=wide) * undo
-                if grad_weight is not None:
-                    add_product_(grad_weight, residual.t(), h, undo)
-            if not is_rare and gates is not None:  # the sum over the common positions
-                gate = gates.at_common_targets(like=buffer)
-                if gate is not None and grad_weight is not None:
-                    grad_weight.mul_(gate[:, None])
-                if gate is not None and grad_bias is not None:
-                    grad_bias.mul_(gate)
-    return values, [grad_features, grad_weight, grad_bias], positions
-
-
-def likelihood_(
-    logits: Tensor, rows: Tensor, target: Tensor, margin: None, *, label_smoothing: float
-) -> tuple[dict[str, Tensor], Tensor]:
-    """A `Residual`: likelihood, dL/dz = P − Q, in the memory of the logits."""
-    vocabulary = logits.size(1)
-    # Q at every token but the target, as in fairseq
-    share = label_smoothing and label_smoothing / (vocabulary - 1)
-    y = target[:, None]
-    at_target = logits.gather(1, y).squeeze(1)  # C
-    largest = logits.amax(1)  # C
-    total = logits.sum(1) if share else None  # C
-    probabilities = torch.softmax(logits, 1, out=logits)  # C x V, P
-    # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is
-    # accurate. In −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel exactly
-    # where y is the arg-max.
-    log_largest = probabilities.amax(1).log()  # C
-    nll = losses = (largest - at_target) - log_largest
-    if total is not None:
-        uniform = vocabulary * (largest - log_largest) - total  # −Σ_k log P[k]
-        losses = (1 - label_smoothing - share) * nll + share * uniform
-        probabilities.sub_(share)
-    residual = probabilities.scatter_add_(
-        1, y, logits.new_full(y.shape, share + label_smoothing - 1)
-    )
-    return {"nll": nll, "losses": losses}, residual
+        common, positions = order.read_sizes()
+        size = max(1, min(chunk_rows(w), positions))
+        logits_of_chunk = w.new_empty(size, len(w), dtype=wide)  # C x V
+        # Chunks of common positions alone, whose sum is gated; and the rest, row by row.
+        alone = positions if gates is None else common // size * size
+        at_common = None if gates is None else gates.at_common_targets(like=logits_of_chunk)
+        at_rare = None if gates is None else gates.at_rare_targets(like=logits_of_chunk)
+        for start in range(0, positions, size):
+            if start == alone > 0 and at_common is not None:
+                gate_rows_(at_common, grad_weight, grad_bias)
+            rows = order.rows[start : min(start + size, positions)]
+            h, y = features[rows].to(dtype).to(operand), target[rows]  # C x D; C
+            omega = None if position_weight is None else position_weight[rows].to(wide)
+            logits = product(h, w.t(), out=logits_of_chunk[: len(rows)])
+            margin = None
+            if adv_epsilon:
+                margin, into_target = adversarial_margin(logits, h.to(wide), w, y, adv_epsilon)
+            if bias is not None:
+                logits.add_(bias.to(wide))
+            if softcap is not None:
+                logits.div_(softcap).tanh_().mul_(softcap)
+            if predict:
+                values["prediction"][rows] = logits.argmax(1)
+            if margin is not None:
+                logits.scatter_add_(1, y[:, None], -margin[:, None])
+            if candidates is None:
+                chunk = fused(likelihood_residual, logits, y, omega, **options)
+            else:
+                top = logits.argmax(1)  # C
+                total = logits.sum(1) if label_smoothing else None  # C
+                top_logit = logits.gather(1, top[:, None]).squeeze(1)  # C
+                logits.scatter_(1, top[:, None], -torch.inf)
+                chunk = fused(
+                    unlikelihood_residual, logits, y, omega, top, top_logit, total,
+                    *candidates.at(rows, y), alpha=ul_alpha, **options,
+                )  # fmt: skip
+                values["ul_loss"][rows] = chunk.ul_loss
+            values["losses"][rows] = chunk.losses
+            values["nll"][rows] = chunk.nll
+            if margin is not None:
+                values["adv_loss"][rows] = chunk.nll
+                values["nll"][rows] = nll_without_margin(chunk.nll, margin)
+            if not any(wanted):
+                continue
+            residual = chunk.matrix
+            entries = (chunk.entries * scale).to(residual.dtype)  # C x E
+            residual = residual.scatter_(1, chunk.index, entries).to(operand)  # C x V
+            if grad_features is not None:
+                into_features = product(residual, w)
+                if margin is not None:
+                    into_features -= chunk.entries[:, :1] * scale * into_target
+                grad_features[rows] = into_features
+            if gates is not None and start >= alone:
+                # The gates, on all but the target's entry, which is put back.
+                number = max(0, common - start)  # of common positions in the chunk
+                if at_common is not None:
+                    residual[:number].mul_(at_common)
+                if at_rare is not None:
+                    residual[number:].mul_(at_rare)
+                residual.scatter_(1, y[:, None], entries[:, :1].to(operand))
+            if grad_bias is not None:
+                grad_bias += residual.sum(0, dtype=wide)
+            if grad_weight is not None:
+                add_product_(grad_weight, residual.t(), h)
+        if 0 < positions == alone and at_common is not None:  # the last chunk was one of these
+            gate_rows_(at_common, grad_weight, grad_bias)
+    gradients = [grad_features, grad_weight, grad_bias]
+    if isinstance(scale, Tensor) or scale != 1:
+        gradients = [None if gradient is None else gradient.div_(scale) for gradient in gradients]
+    return values, gradients
 
 
-def likelihood_with_terms(
-    logits: Tensor,
-    rows: Tensor,
-    target: Tensor,
-    margin: Tensor | None,
-    *,
-    label_smoothing: float,
-    position_weight: Tensor | None,
-    candidates: Candidates | None,
-    ul_alpha: float,
-    softcap: float | None,
-) -> tuple[dict[str, Tensor], Tensor]:
-    """A `Residual`: everything that can be added to the likelihood, its gradient by autograd."""
-    vocabulary, y = logits.size(1), target[:, None]
-    share = label_smoothing and label_smoothing / (vocabulary - 1)
-    with torch.enable_grad():
-        z = leaf = logits.detach().requires_grad_()
-        if softcap is not None:
-            z = softcap * torch.tanh(z / softcap)
-        values = {"nll": F.cross_entropy(z, target, reduction="none")}
-        if margin is not None:
-            z = z.scatter_add(1, y, -margin[:, None])
-        log_probs = F.log_softmax(z, 1)  # C x V
-        losses = nll = -log_probs.gather(1, y).squeeze(1)
-        if margin is not None:
-            values["adv_loss"] = nll
-        if label_smoothing:
-            losses = (1 - label_smoothing - share) * nll - share * log_probs.sum(1)
-        if position_weight is not None:
-            losses = losses * position_weight[rows].to(losses.dtype)
-        if candidates is not None:
-            values["ul_loss"] = unlikelihood(z, log_probs, *candidates.at(rows, target))
-            losses = losses + ul_alpha * values["ul_loss"]
-        values["losses"] = losses
-        (residual,) = torch.autograd.grad(losses.sum(), leaf)
-    return {name: value.detach() for name, value in values.items()}, residual
+def residual_scale(
+    dtype: torch.dtype, position_weight: Tensor | None, alpha: float
+) -> Tensor | float:
+    """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
+
+    The entries of ω (P − Q) are at most ω, and those of the unlikelihood at most α.
+    """
+    if dtype != torch.float16:
+        return 1.0
+    if position_weight is None:
+        return HALF_SCALE / max(1.0, 1.0 + alpha)
+    return HALF_SCALE / (position_weight.float().amax() + alpha).clamp(min=1.0)
+
+
+def adversarial_margin(
+    logits: Tensor, features: Tensor, weight: Tensor, target: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """The margin m (C,) by which adversarial training lowers the logits of the targets, and δ.
+
+    The target's embedding is perturbed by the δ of length ε ‖w_y‖ that lowers its logit most, so by
+    m = ε ‖w_y‖ ‖h‖, where w_y·h > 0. It is −(m / ‖h‖²) h. With δ held fixed, dz'[y]/dh = w_y + δ.
+
+    Args:
+        logits: H Wᵀ (C, V).
+        features: H (C, D), in the dtype of the sums.
+        weight: W (V, D).
+        target: y (C,).
+        epsilon: ε.
+
+    Returns:
+        m, and −δ (C, D).
+    """
+    squared = features.square().sum(1)  # C, ‖h‖²
+    lowers = logits.gather(1, target[:, None]).squeeze(1) > 0
+    norm = weight[target].to(features.dtype).norm(dim=1)  # C
+    margin = epsilon * norm * squared.sqrt() * lowers
+    return margin, (margin / squared.clamp(min=1e-30))[:, None] * features
+
+
+def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
+    """−log P[y] (C,), from −log P'[y] where the target's logit is lowered by m (C,).
+
+    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] + m). So
+    log A − z[y] + m is −log P' + log(1 − P').
+    """
+    return torch.nn.functional.softplus(nll + torch.log(-torch.expm1(-nll)) - margin)
+
+
+def gate_rows_(gate: Tensor, grad_weight: Tensor | None, grad_bias: Tensor | None) -> None:
+    """Multiplies the gradients of the rows of W (V, D) and of b (V,) by their gates (V,)."""
+    if grad_weight is not None:
+        grad_weight.mul_(gate[:, None])
+    if grad_bias is not None:
+        grad_bias.mul_(gate)
 
 
 def product_dtype(features: Tensor) -> torch.dtype:
@@ -367,36 +414,26 @@ def product_dtype(features: Tensor) -> torch.dtype:
     return torch.mm(features[:0], features[:0].t()).dtype
 
 
-def _rounded(residual: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | float]:
-    """dL/dz in the dtype of the products, in float16 scaled; and the factor that undoes the
-    scale."""
-    if dtype != torch.float16:
-        return residual.to(dtype), 1.0
-    scale = HALF_SCALE / residual.abs().amax().clamp(min=1)  # a scalar, which stays on the device
-    return (residual * scale).to(dtype), 1 / scale
+def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
+    """Can torch sum products of this dtype in float32, at least?
 
-
-def _sums_in_float32(half: Tensor) -> bool:
-    """Can torch multiply matrices of half precision into float32? On NVIDIA's GPUs, from 2.10."""
-    return half.is_cuda and torch.version.hip is None and torch.__version__ >= (2, 10)
+    Those of half precision on NVIDIA's GPUs, from 2.10.
+    """
+    has_it = device.type == "cuda" and torch.version.hip is None and torch.__version__ >= (2, 10)
+    return has_it or dtype in (torch.float32, torch.float64)
 
 
 def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """`left @ right`, that of half precision in float32: without such a product of torch, both are
-    widened."""
+    """`left @ right`, that of half precision summed and returned in float32."""
     if left.dtype in (torch.float32, torch.float64):
         return torch.mm(left, right, out=out)
-    if _sums_in_float32(left):
-        return torch.mm(left, right, out_dtype=torch.float32, out=out)
-    return torch.mm(left.float(), right.float(), out=out)
+    return torch.mm(left, right, out_dtype=torch.float32, out=out)
 
 
-def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: Tensor | float) -> None:
-    """`total += alpha · left @ right`, with `total` in float32 or float64."""
-    if isinstance(alpha, Tensor):
-        total.add_(product(left, right).mul_(alpha))
-    elif left.dtype == total.dtype or not _sums_in_float32(left):
-        total.addmm_(left.to(total.dtype), right.to(total.dtype))
+def add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """`total += left @ right`, with `total` in float32 or float64."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
     else:
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
 

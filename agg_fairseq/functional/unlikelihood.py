@@ -33,22 +33,6 @@ class Candidates:
         ) if self.spare_target else is_candidate
 
 
-def unlikelihood(logits: Tensor, log_probs: Tensor, tokens: Tensor, is_candidate: Tensor) -> Tensor:
-    """`−Σ_c log(1 − P[c])` (C,) in nats, from logits and log P (C, V), tokens (C, U) and which of
-    them count (C, U).
-
-    For the likeliest token, whose P may round to 1, `log(1 − P)` is formed from the logits of all
-    others: its gradient stays exact and bounded. All other tokens have a P of at most 1/2.
-    """
-    likeliest = logits.argmax(1, keepdim=True)  # C x 1
-    others = logits.scatter(1, likeliest, -torch.inf).logsumexp(1, keepdim=True)
-    log_rest = others - logits.logsumexp(1, keepdim=True)  # C x 1
-    is_likeliest = tokens == likeliest
-    p = log_probs.gather(1, tokens).masked_fill(is_likeliest, -torch.inf).exp()  # C x U
-    log_complement = torch.where(is_likeliest, log_rest, torch.log1p(-p))
-    return -log_complement.masked_fill(~is_candidate, 0.0).sum(1)
-
-
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     """The candidates of the token level: the tokens that were targets (B, T) earlier in the same
     row, but no padding.
@@ -61,13 +45,12 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     is_first &= ordered != ignore_index
-    column = is_first.cumsum(1) - 1  # B x T, of a token in its row of candidates
-    width = int(is_first.sum(1).max().clamp(min=1)) if target.numel() else 1
-    tokens = target.new_zeros(batch, width)
-    since = target.new_full((batch, width), steps)
-    row = torch.arange(batch, device=target.device)[:, None].expand_as(ordered)[is_first]
-    tokens[row, column[is_first]] = ordered[is_first]
-    since[row, column[is_first]] = order[is_first] + 1
+    # Each token goes to a column of its own, and its repetitions to the last one, which is dropped.
+    # That needs no sizes from a GPU.
+    column = (is_first.cumsum(1) - 1).masked_fill(~is_first, steps)  # B x T
+    tokens = target.new_zeros(batch, steps + 1).scatter_(1, column, ordered)
+    since = target.new_full((batch, steps + 1), steps).scatter_(1, column, order + 1)
+    tokens, since = tokens[:, :steps], since[:, :steps]
     return Candidates(tokens, since, steps)
 
 

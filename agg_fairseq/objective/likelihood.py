@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import Gates, cosine_regularizer, gated_cross_entropy, previous_tokens
-from ..functional.gated_cross_entropy import check_weights
+from ..functional.gated_cross_entropy import PositionOrder, check_weights, order_positions
 from ..modules import TokenCounter
 
 Average = tuple[Any, Any]
@@ -17,6 +17,7 @@ Average = tuple[Any, Any]
 class MicroBatch(NamedTuple):
     """What an objective decides about a micro-batch before the forward pass of the model."""
 
+    order: PositionOrder  # of the targets: on a GPU, it is there when the loss is formed
     gates: Gates | None = None
     position_weight: Tensor | None = None  # (B, T), of the likelihood
     is_dummy: bool = False
@@ -164,16 +165,19 @@ class Objective(nn.Module):
         micro-batch, whose loss is multiplied by 0, is not counted.
         """
         if not self.is_training:
-            return MicroBatch()
+            return MicroBatch(order_positions(target, None, self.ignore_index))
         if any(buffer.device != target.device for buffer in self.buffers()):
             self.to(target.device)
             self.start_update()
         if not is_dummy:
             self.count(target)
-        return MicroBatch(
-            self.gates(None if is_dummy else target), self.position_weight(target), is_dummy
-        )
+        gates = self.gates(None if is_dummy else target)
+        order = order_positions(target, None if gates is None else gates.rare, self.ignore_index)
+        return MicroBatch(order, gates, self.position_weight(target), is_dummy)
 
+    # Its loop depends on the targets: tracing it would break the graph. As torch.compiler.disable,
+    # which imports the compiler at once.
+    @torch._disable_dynamo
     def forward(
         self,
         features: Tensor,
@@ -213,10 +217,11 @@ class Objective(nn.Module):
             softcap=softcap,
             ignore_index=self.ignore_index,
             predict=predicts,
+            order=micro_batch.order,
         )
         if predicts and not micro_batch.is_dummy:
             self.count_predictions(output.prediction, target)
-        targets = (target != self.ignore_index).sum()
+        targets = micro_batch.order.positions
         terms = {"ul_loss": output.ul_loss, "adv_loss": output.adv_loss}
         logged = {
             name: (term.sum() / math.log(2), targets)
