@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..errors import fail
 from ..f2 import FactorizedSoftmax, factorized_cross_entropy
-from ..fairseq_glue.output_layer import output_layer
+from ..fairseq_glue.output_layer import output_layer, without_logits
+from ..modules.linear_logits import leaves
 from .base import CriterionConfig, LikelihoodCriterion
 
 
@@ -35,9 +36,10 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 "transformer_lm_f2… or transformer_f2…"
             )
         # Sorted before the model runs, so that a GPU's numbers have arrived when the loss reads them.
-        target = model.get_targets(sample, None)
+        target = sample["target"]
         sorted_targets = layer.classes.sort(target, self.padding_idx)
-        features = model(**sample["net_input"], features_only=True)[0]
+        parameters = leaves(layer.weight, layer.class_weight)
+        features = without_logits(model, sample["net_input"], parameters, self.cfg._name)
         output = factorized_cross_entropy(
             features,
             layer.weight,

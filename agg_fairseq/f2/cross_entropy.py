@@ -17,7 +17,6 @@ less than the launches that it saves. Beyond inputs and gradients, the loss hold
 and the rows of one class.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -32,12 +31,14 @@ from ..functional.early_gradients import (
     working_dtype,
 )
 from ..functional.gated_cross_entropy import (
-    HALF_SCALE,
+    add_product_,
     check_arguments,
     product,
     product_dtype,
+    residual_scale,
     sums_in_float32,
 )
+from ..functional.softmax_residual import likelihood_residual
 from .token_classes import SortedTargets, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -247,53 +248,39 @@ def _add_term(
         grad_rows: (M, D), the same.
     """
     dtype, wide, number = h.dtype, log_p.dtype, len(rows)
-    width = number  # of the logits' memory: products of half precision are fast if aligned
-    if dtype != wide and share is None:
-        width = -(-number // 8) * 8
-    scale = HALF_SCALE if dtype == torch.float16 else 1.0  # a residual is in [-1, 1]
+    # Products of half precision are fast where rows are aligned.
+    width = number if dtype == wide else -(-number // 8) * 8
+    scale = residual_scale(dtype, None, 0.0)
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
-        features = h[part]
-        logits = h.new_empty(len(features), width, dtype=wide)
-        product(features, rows.t(), out=logits[:, :number])
+        features, target = h[part], None if y is None else y[part]
+        logits = h.new_empty(len(features), width, dtype=wide)[:, :number]
+        product(features, rows.t(), out=logits)
         if masks is not None:
-            logits[:, :number].masked_fill_(masks[0][part] != masks[1], -torch.inf)
-        if number < width:
-            logits[:, number:].fill_(-torch.inf)
-        log_probs = torch.log_softmax(logits, 1, out=logits)
-        if y is not None:
-            at_y, target = log_p[part, None], y[part, None]  # n x 1
-            torch.gather(log_probs, 1, target, out=at_y)
-        if share is not None:
-            rest[part] -= (log_probs * share).sum(1)
-        if grad_h is None and grad_rows is None:
-            continue
-        if share is None:  # the target's entry is P − 1, accurate also where P is almost 1
-            if scale != 1:
-                log_probs += math.log(scale)
-            residual = log_probs if dtype == wide else torch.empty_like(log_probs, dtype=dtype)
-            torch.exp(log_probs, out=residual)
-            residual.scatter_(1, target, (at_y.expm1() * scale).to(dtype))
+            logits.masked_fill_(masks[0][part] != masks[1], -torch.inf)
+        if share is None:
+            result = likelihood_residual(
+                logits, target, None, label_smoothing=0.0, softcap=None, scale=scale, dtype=dtype
+            )
+            torch.neg(result.nll, out=log_p[part])
+            residual = result.matrix
         else:
+            log_probs = torch.log_softmax(logits, 1, out=logits)
+            rest[part] -= (log_probs * share).sum(1)
             omega = share.sum() if isinstance(share, Tensor) else share * number
-            residual = log_probs.exp_().mul_(omega if y is None else omega + at_target).sub_(share)
-            if y is not None:
-                residual.scatter_add_(1, target, torch.full_like(at_y, -at_target))
+            if target is None:
+                residual = log_probs.exp_().mul_(omega).sub_(share)
+            else:
+                at_y = log_probs.gather(1, target[:, None])  # n x 1
+                log_p[part] = at_y.squeeze(1)
+                residual = log_probs.exp_().mul_(omega + at_target).sub_(share)
+                residual.scatter_add_(1, target[:, None], torch.full_like(at_y, -at_target))
             residual = residual.mul_(scale).to(dtype)
-        residual = residual[:, :number]
         if grad_h is not None:
-            _add_product_(grad_h[part], residual, rows, 1 / scale)
+            add_product_(grad_h[part], residual, rows, 1 / scale)
         if grad_rows is not None:
-            _add_product_(grad_rows, residual.t(), features, 1 / scale)
-
-
-def _add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float) -> None:
-    """`total += alpha · left @ right`, with `total` in float32 or float64."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right, alpha=alpha)
-    else:
-        torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
+            add_product_(grad_rows, residual.t(), features, 1 / scale)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:

@@ -142,7 +142,7 @@ def half_products(request, monkeypatch):
 
     monkeypatch.setattr(cross_entropy, "sums_in_float32", lambda dtype, device: True)
     monkeypatch.setattr(cross_entropy, "product", product)
-    monkeypatch.setattr(cross_entropy, "_add_product_", add_product)
+    monkeypatch.setattr(cross_entropy, "add_product_", add_product)
 
 
 @pytest.mark.grid(4)
