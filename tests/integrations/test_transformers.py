@@ -287,6 +287,22 @@ def test_output_layers_that_compute_something_else_are_refused(make, problem, wa
     assert model(**batch()).loss.equal(expected)
 
 
+def test_a_term_of_the_logits_is_refused():
+    """Of which no gradient must be lost: in the backward pass."""
+    import transformers
+
+    bamba = transformers.models.bamba.modeling_bamba
+    config = transformers.BambaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, mamba_n_heads=4, mamba_d_head=8,
+        mamba_n_groups=1, mamba_d_state=8, attn_layer_indices=[0], z_loss_coefficient=0.1,
+    )  # fmt: skip
+    model = bamba.BambaForCausalLM(config).train()
+    GatedLoss(model, "mle")
+    with pytest.raises(UserError, match="computes a term of its loss from the logits outside"):
+        model(**batch()).loss.backward()
+
+
 def test_what_changes_after_the_first_step_is_seen():
     """A soft cap, a scale, and the function of the loss."""
     capped, scaled = MODELS["capped"](), MODELS["scaled"]()
