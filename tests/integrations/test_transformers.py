@@ -593,7 +593,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
         )  # fmt: skip
         training.train(**more)
         assert training.state.global_step == 8
-        return model.state_dict(), gated.state_dict()["counter"]
+        return model.state_dict(), gated.state_dict()["counter._extra_state"]
 
     weights, counts = started()
     folder = tmp_path / "elsewhere"
@@ -605,7 +605,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
     )
     assert "GatedLoss" not in (folder / "trainer_state.json").read_text() + caplog.text
     schedule = torch.load(folder / "scheduler.pt", weights_only=True)
-    assert schedule.pop("gated_loss")["counter"]["sizes"].numel() == 4
+    assert schedule.pop("gated_loss")["counter._extra_state"]["sizes"].numel() == 4
     torch.save(schedule, folder / "scheduler.pt")
     _, found_counts = started(resume_from_checkpoint=str(folder))
     assert found_counts["sizes"].numel() == 3
@@ -717,6 +717,6 @@ def test_several_workers_and_compiled_models_train_as_one(tmp_path):
                 found["weights"], alone[kind]["weights"], 1e-5 if kind == "Trainer" else 1e-12
             )
             for name in ("sizes", "tokens", "counts") if kind != "agps" else ():
-                assert found["counts"]["counter"][name].equal(
-                    alone[kind]["counts"]["counter"][name]
+                assert found["counts"]["counter._extra_state"][name].equal(
+                    alone[kind]["counts"]["counter._extra_state"][name]
                 )
