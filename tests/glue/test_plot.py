@@ -165,7 +165,7 @@ def test_a_picture_names_the_columns_and_the_command_that_it_needs(
     assert len(drawn("token-shares", named).axes[0].containers) == 2, "without human texts"
 
 
-@pytest.mark.grid(2) @ pytest.mark.grid(2)
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
 def test_empty_groups_and_names_that_look_like_markup(
     picture, inputs, tmp_path, capsys, monkeypatch
