@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="which checkpoints of the folder are used",
     )
     add_options(parser, "output", required=True)
+    add_options(parser, "force")
     add_options(parser, "json")
 
 
@@ -54,4 +55,4 @@ def run(arguments: argparse.Namespace) -> Result:
             "INPUT: expected the folder of a run, or two checkpoints or more, each once"
         )
     checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
-    return average_checkpoints(checkpoints, arguments.output)
+    return average_checkpoints(checkpoints, arguments.output, force=arguments.force)

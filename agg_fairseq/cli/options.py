@@ -148,6 +148,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is "
         "one)"},
     "output": {"metavar": "FILE", "help": "file to write"},
+    "force": {"action": "store_true", "help": "replace an existing --output"},
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }  # fmt: skip
 """By the names of the parameters that they are for."""

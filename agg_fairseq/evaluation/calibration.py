@@ -31,6 +31,7 @@ def calibrate(
     split: str = "valid",
     occurrences_in: str | Path | None = None,
     share: float = 1.0,
+    force: bool = False,
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
@@ -49,6 +50,7 @@ def calibrate(
             `perplexity` does.
         share: of the offsets that is added, in (0, 1]; below 1, groups come only nearer to how
             often they appear.
+        force: replace an existing output.
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and
@@ -60,7 +62,7 @@ def calibrate(
 
     from .. import models as _  # noqa: F401 — registers the architectures of this package
 
-    check_writable(output, model.path)
+    check_writable(output, model.path, replace=force)
     architecture = model.model_options.get("_name") or model.model_options.get("arch")
     name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
     with_bias = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}

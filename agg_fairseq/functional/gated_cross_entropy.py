@@ -287,7 +287,9 @@ def values_and_gradients(
         if omega_in_order is not None and rows_in_order is not None:
             omega_in_order = omega_in_order.index_select(0, rows_in_order)
         size = max(1, min(chunk_rows(w), positions))
-        logits_of_chunk = w.new_empty(size, len(w), dtype=wide)  # C x V
+        # Products of half precision are fast where rows are aligned.
+        width = len(w) if operand == wide else -(-len(w) // 8) * 8
+        logits_of_chunk = w.new_empty(size, width, dtype=wide)[:, : len(w)]  # C x V
         # Chunks of common positions alone, whose sum is gated; and the rest, row by row.
         alone = positions if gates is None else common // size * size
         at_common = None if gates is None else gates.at_common_targets(like=logits_of_chunk)
@@ -443,12 +445,12 @@ def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mm(left, right, out_dtype=torch.float32, out=out)
 
 
-def add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """`total += left @ right`, with `total` in float32 or float64."""
+def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> None:
+    """`total += alpha · left @ right`, with `total` in float32 or float64."""
     if left.dtype == total.dtype:
-        total.addmm_(left, right)
+        total.addmm_(left, right, alpha=alpha)
     else:
-        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+        torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
 
 
 def face_weights(frequency: Tensor) -> Tensor:

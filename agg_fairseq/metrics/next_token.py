@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..errors import UserError
-from .groups import FrequencyGroups
+from .groups import UNSEEN, FrequencyGroups
 
 
 class NextTokenStatistics:
@@ -167,8 +167,8 @@ class NextTokenStatistics:
         the mean of `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its
         gradient is the mean of `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i
         π_iᵀ`. Newton's method, with steps halved until the value falls, finds its minimum in a few
-        steps from `δ_g = log(share of the targets in g / mean P(g))`. Tokens in no group keep their
-        logits.
+        steps from `δ_g = log(share of the targets in g / mean P(g))`. Tokens in no group, and those
+        that training never saw, keep their logits.
 
         UserError for a group without targets, whose offset would be −∞, and for a model that has
         diverged.
@@ -176,13 +176,14 @@ class NextTokenStatistics:
         (log_probs, target), names = self._kept(), self.groups.names  # N x (G + 1), N
         observed = torch.bincount(self._columns[target], minlength=log_probs.size(1)).to(log_probs)
         observed /= len(target)
-        for name, share in zip(names, observed.tolist(), strict=False):
+        fitted = [name for name in names if name != UNSEEN]
+        for name, share in zip(fitted, observed.tolist(), strict=False):
             if not share:
                 raise UserError(
                     f"found no {name} targets to fit an offset to; give a text with "
                     "some of each group"
                 )
-        free = slice(1, len(names))  # of the G + 1 columns
+        free = slice(1, len(fitted))  # of the G + 1 columns
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
         offsets[free] = (start - start[0])[free]

@@ -35,7 +35,7 @@ def added(groups, predictions, **options):
 
 def test_counts_by_hand():
     """Three positions with the targets 0, 0 and 9 of ten tokens; the rare group is 8 and 9."""
-    statistics = NextTokenStatistics(frequency_groups(torch.arange(10).flip(0)))
+    statistics = NextTokenStatistics(frequency_groups(torch.arange(1, 11).flip(0)))
     statistics.update(torch.full((2, 10), 0.1).log(), torch.tensor([0, 0]))
     likely = torch.full((1, 10), 0.05)
     likely[0, 4] = 0.55
