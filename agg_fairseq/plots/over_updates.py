@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..data.fairseq_logs import read_log
 from ..errors import UserError
-from ..evaluation.fairseq_logs import read_log
 from ..evaluation.inputs import load_vocabulary
 from ..metrics.groups import GROUPS
 from . import style
