@@ -110,7 +110,7 @@ class Checkpoint:
         return options
 
     def _options(self, section: str) -> dict[str, Any]:
-        """As `options_of`; UserError if one that this package reads is of another type."""
+        """Options of a section; UserError if one that this package reads is of another type."""
         options = options_of(self.state, section)
         for name, kind in OPTION_TYPES.items():
             if options.get(name) is not None and not isinstance(options[name], kind):
