@@ -215,7 +215,7 @@ def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
 def add_inputs(
     parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder"
 ) -> None:
-    """What is compared side by side, and `--name`; by default it is a part of the path
+    """Inputs that are compared side by side, and `--name`; by default it is a part of the path
     (`names.unique_names`)."""
     default = {
         "folder": "that of its folder",
