@@ -108,6 +108,9 @@ train() {
   set -- bash "$root/scripts/train.sh" "$@" ${overrides[@]+"${overrides[@]}"} ${GPUS:+--gpus "$GPUS"}
   if in_plan; then show "$@"; return; fi
   if [ -e "$folder/done" ]; then say "$name is trained already"; return; fi
+  for start in "$@"; do # another training, which has to be done
+    case $start in checkpoint.finetune_from_model=*) [ -e "$(dirname -- "${start#*=}")/done" ] || finish ;; esac
+  done
   while kill -0 "${places[place]:-none}" 2> /dev/null; do
     place=$((place + 1))
     if [ "$place" = "$JOBS" ]; then wait -n || finish; place=0; fi

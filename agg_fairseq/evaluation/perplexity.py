@@ -2,6 +2,7 @@
 of the tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def perplexity(
     shares: Sequence[float] = (),
     groups: str = "types",
     occurrences_in: str | Path | None = None,
+    as_published: bool = False,
     moved_from: EmbeddingSource | None = None,
     device: str | None = None,
 ) -> Result:
@@ -43,6 +45,7 @@ def perplexity(
         occurrences_in: group tokens by their occurrences in this text instead, as
             `metrics.occurrence_groups`: the training split of a folder with the same dictionary, or
             for models of transformers a file.
+        as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: a model with the same vocabulary, from whose output embedding the distance is
             measured.
 
@@ -69,6 +72,9 @@ def perplexity(
     for model in with_matrix.values():  # all of them before the first model is scored
         model.output_embedding  # noqa: B018
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
+    if as_published:
+        special = vocabulary.excluded & (vocabulary.counts > 0)
+        members = replace(members, of_token=members.of_token.masked_fill(special, 0))
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
@@ -128,14 +134,13 @@ def perplexity(
     }
     targets = statistics.targets()
     shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in members.names)
+    by = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
     settings = {
         "split": text.name,
         "targets": f"{targets['total']},{shares}",
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
-        "groups": GROUPINGS[groups]
-        if occurrences_in is None
-        else f"occurrences-in-{occurrences_in}",
+        "groups": by + ",special-tokens-frequent" * as_published,
         "moved-from": None if moved_from is None else str(moved_from),
         "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(with_matrix)}",
     }

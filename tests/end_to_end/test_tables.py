@@ -30,7 +30,7 @@ PAPERS = {  # options, models, pictures, and a number of the paper in a line of 
     "wikitext2/cosreg-table-1": [(AWD, "awd-cosreg awd-cosreg-finetune", 1, ("awd-mle", "69.1"))],
     "wmt14_en_de/agg-table-7": [(MT, "base-adv base-agg", 0, ("base-mle", "27.30"))],
     "wmt14_en_de/agps-tables-1-3": [
-        (FROZEN, "agps-base-freeze agps-until", 3, ("agps-base-mle", "27.3")),
+        (FROZEN, "agps-base-freeze agps-until", 3, ("cosreg-base-mle", "27.3")),
         ((*MT, "optimization.max_update=40"), "agps-early", 1, None),
         ((*MT, "criterion.agps_rare_rank=20"), "agps-base-agps", 0, ("agps-base-agps", "28.61")),
     ],
