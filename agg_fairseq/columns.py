@@ -197,10 +197,29 @@ COMPARED: Columns = {
 group, by a shift of all embeddings, or are of a kind that only some tables of the papers have."""
 
 
+def is_marked(metric: str, key: str) -> bool:
+    """Whether a report marks a better value of a column.
+
+    Of next tokens and embeddings, these are the total perplexity, those within a group and the
+    calibrated columns: all others also change without any gain, at the expense of other tokens.
+    """
+    geometry = ("isotropy_both_signs", "mean_cosine_centered", "singular_value")
+    if metric in NEXT_TOKENS or metric in geometry:
+        return metric == "within_perplexity" or (metric, key) == ("perplexity", "total")
+    return True
+
+
 def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns with three other groups in place of frequent, medium and rare."""
-    renamed = dict(zip(("frequent", "medium", "rare"), names, strict=True))
-    return {metric: [renamed.get(key, key) for key in keys] for metric, keys in columns.items()}
+    """The columns with the groups `names` in place of frequent, medium and rare; a fourth one
+    follows where a measure has all three."""
+    three = ("frequent", "medium", "rare")
+    renamed = dict(zip(three, names, strict=False))
+    found = {}
+    for metric, keys in columns.items():
+        found[metric] = [renamed.get(key, key) for key in keys]
+        if keys[:3] == three:
+            found[metric][3:3] = names[3:]
+    return found
 
 
 def column_titles(columns: Columns) -> dict[tuple[str, str], str]:

@@ -21,7 +21,7 @@ from ..checkpoints import Checkpoint
 from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
 from ..errors import UserError
 from ..result import Result
-from .options import add_options
+from .options import COUNT, add_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--last",
-        type=int,
+        type=COUNT,
         default=5,
         metavar="N",
         help="average the last N checkpoints of the folder",

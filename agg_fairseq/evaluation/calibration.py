@@ -62,8 +62,6 @@ def calibrate(
 
     from .. import models as _  # noqa: F401 — registers the architectures of this package
 
-    if not 0 < share <= 1:
-        raise UserError(f"--share: expected a number in (0, 1], got {share}")
     check_writable(output, model.path, replace=force)
     architecture = model.model_options.get("_name") or model.model_options.get("arch")
     name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
@@ -115,7 +113,7 @@ def calibrate(
     options.update(names, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    as_it_was = statistics.measures()
+    as_it_was = statistics.compute()
     rows = {"as it was": {measure: as_it_was[measure] for measure in COLUMNS}}
     rows["calibrated"] = statistics.calibrated(offsets)
     settings = {

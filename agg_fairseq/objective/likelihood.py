@@ -175,7 +175,9 @@ class Objective(nn.Module):
         order = order_positions(target, None if gates is None else gates.rare, self.ignore_index)
         return MicroBatch(order, gates, self.position_weight(target), is_dummy)
 
-    @torch.compiler.disable  # its loop depends on the targets: tracing it would break the graph
+    # Its loop depends on the targets: tracing it would break the graph. As torch.compiler.disable,
+    # which imports the compiler at once.
+    @torch._disable_dynamo
     def forward(
         self,
         features: Tensor,

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from .. import __version__, evaluation, metrics, plots
 from ..checkpoints.fairseq_checkpoint import Checkpoint, options_of
-from ..columns import METRICS, column_titles
+from ..columns import METRICS, column_titles, is_marked
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..errors import UserError
 from ..evaluation import Result
@@ -153,10 +153,9 @@ def compared(result: Result, models: Models, baseline: str) -> list[Block]:
             SeedValues({"": result.shown(row, metric, key)}).format(METRICS[metric].digits)
             for row in others
         ]
+        judged = METRICS[metric] if is_marked(metric, key) else replace(METRICS[metric], better="")
         of_models = [
-            compare(
-                METRICS[metric], value, None if model == baseline else values.get(baseline), human
-            )
+            compare(judged, value, None if model == baseline else values.get(baseline), human)
             for model, value in values.items()
         ]
         rows.append([(title, metric), *of_models, *cells])

@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import pytest
@@ -12,6 +13,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import read_result
+from tests.hostile import changes
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 safetensors = pytest.importorskip(
@@ -168,8 +170,8 @@ def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
     result = read_result(tmp_path / "i.json")
-    # of 12 rows without <s>, <unk> and two fillers
-    assert result.facts["groups"] == {"frequent": 2, "medium": 4, "rare": 2}
+    # of 12 rows without <s>, <unk> and two fillers; four of them occur once
+    assert result.facts["groups"] == {"frequent": 2, "medium": 1, "rare": 4, "unseen": 1}
     (path / "config.json").unlink()
     assert main(["isotropy", str(path / "model.safetensors"), "--matrix", "lm_head.weight"]) == 0
     assert "groups:" not in capsys.readouterr().out
@@ -247,3 +249,20 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert "found '<s>', which the vocabulary" in refusal(
         lambda: neighbors(only, None, words=["<s>"])
     )
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
+def test_a_hand_made_file_is_read_or_refused(file, tmp_path, text):
+    """Each part of it, at any depth, left out or of another type."""
+    path = folder(tmp_path / "m")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(UNTIED, "model.safetensors")}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    for changed in changes(json.loads((path / file).read_text())):
+        (path / file).write_text(json.dumps(changed))
+        with contextlib.suppress(UserError):
+            if file == "tokenizer.json":
+                vocabulary = TokenizerVocabulary.load(path / file, V).counted_in(text)
+                assert vocabulary.excluded.shape == (V,) and vocabulary.unused is not None
+            else:
+                model = PretrainedModel(path / "model.safetensors.index.json")
+                assert model.output_embedding.weight.shape == (V, D)
