@@ -9,8 +9,8 @@
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity,
 #            for example made from data/word-sim of github.com/mfaruqui/eval-word-vectors; those that are missing are left out
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512" context="--context-window 400" words="--words ${WORDS:-homepage Werewolf policymakers}"
-if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100"; fi
+block="--tokens-per-sample 512 --as-published" context="--context-window 400" words="--words ${WORDS:-homepage Werewolf policymakers}"
+if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128 --as-published" context="--context-window 100"; fi
 if [ "$SIZE$WORDS" = tiny ]; then words="--words with from that"; fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
@@ -18,10 +18,8 @@ train wikitext103/mle mle size=$(size agg)
 train wikitext103/agg agg size=$(size agg) $alpha
 
 # Tables 3 and 10. As in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks.
-for run in $(folders); do
-  once agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
-  once agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
-done
+eval_lm $block $context ppl.json
+eval_lm $block uniq.json
 table agg-table-3
 table agg-table-10
 

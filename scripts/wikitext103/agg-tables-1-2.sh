@@ -9,10 +9,10 @@
 #   differs  the paper does not give all settings of this model; those that are ours are in the configuration. At small, of
 #            10,000 updates, and at tiny, of 600, embeddings are frozen for the same shares of the training
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512" context="--context-window 400" after=(100 500 1500 3500) until=(7000 18000 29000)
+block="--tokens-per-sample 512 --as-published" context="--context-window 400" after=(100 500 1500 3500) until=(7000 18000 29000)
 case $SIZE in
   small) until=(1750 4500 7250) ;;
-  tiny) block="--tokens-per-sample 128" context="--context-window 100" after=(5 10 20 40) until=(105 270 435) ;;
+  tiny) block="--tokens-per-sample 128 --as-published" context="--context-window 100" after=(5 10 20 40) until=(105 270 435) ;;
 esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2

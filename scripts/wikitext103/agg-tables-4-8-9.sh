@@ -8,9 +8,9 @@
 #   differs  candidates of unlikelihood come from the same sequence alone. The paper has pictures of Figures 4 and 5, no numbers.
 #            At tiny, rare is the rarest 5% (of alpha-0.01, 1%) at each update instead of an α, and Figure 4 has 300 updates
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512" context="--context-window 400" key=criterion.agg_alpha early=1000
+block="--tokens-per-sample 512 --as-published" context="--context-window 400" key=criterion.agg_alpha early=1000
 if [ "$SIZE" = tiny ]; then
-  block="--tokens-per-sample 128" context="--context-window 100" key=criterion.agg_rare_fraction early=300
+  block="--tokens-per-sample 128 --as-published" context="--context-window 100" key=criterion.agg_rare_fraction early=300
 fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
@@ -23,10 +23,8 @@ train wikitext103/agg no-g2 size=$(size agg) $alpha criterion.agg_gates=g1
 train wikitext103/agg static size=$(size agg) $alpha criterion.agg_static_after_epoch=1
 
 measure() { # as in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks
-  for run in $(folders); do
-    once agg-fairseq eval-lm $run --data $data/data-bin $block $context --json $run/ppl.json
-    once agg-fairseq eval-lm $run --data $data/data-bin $block --json $run/uniq.json
-  done
+  eval_lm $block $context ppl.json
+  eval_lm $block uniq.json
 }
 measure
 table agg-table-4

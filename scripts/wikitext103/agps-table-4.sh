@@ -7,8 +7,8 @@
 #            tokens, as by the same authors' later code; that the tokens are words is inferred from "103M words and 260K
 #            vocabulary size", which AGG's paper says too, of sub-words. At tiny, rank and counts of AGPS are those of a small corpus in sub-words
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512" context="--context-window 400"
-if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128" context="--context-window 100"; fi
+block="--tokens-per-sample 512 --as-published" context="--context-window 400"
+if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128 --as-published" context="--context-window 100"; fi
 
 corpus data/wikitext103-words wikitext103/prepare.sh --tokenizer words
 train wikitext103/mle words-mle size=$(size agps)
