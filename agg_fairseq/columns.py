@@ -210,9 +210,16 @@ def is_marked(metric: str, key: str) -> bool:
 
 
 def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns with three other groups in place of frequent, medium and rare."""
-    renamed = dict(zip(("frequent", "medium", "rare"), names, strict=True))
-    return {metric: [renamed.get(key, key) for key in keys] for metric, keys in columns.items()}
+    """The columns with the groups `names` in place of frequent, medium and rare; a fourth one
+    follows where a measure has all three."""
+    three = ("frequent", "medium", "rare")
+    renamed = dict(zip(three, names, strict=False))
+    found = {}
+    for metric, keys in columns.items():
+        found[metric] = [renamed.get(key, key) for key in keys]
+        if keys[:3] == three:
+            found[metric][3:3] = names[3:]
+    return found
 
 
 def column_titles(columns: Columns) -> dict[tuple[str, str], str]:

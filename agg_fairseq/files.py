@@ -43,8 +43,8 @@ def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
 
 def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
     """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until
-    then."""
-    target = Path(path)
+    then, and a link to it ever after."""
+    target = Path(path).resolve()
     # keeps the suffix, which tells the format
     temporary = target.with_name(f".{os.getpid()}.{target.name}")
     try:
@@ -58,14 +58,16 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
             temporary.unlink()
 
 
-def check_writable(path: str | Path, *inputs: str | Path) -> None:
+def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) -> None:
     """Raises UserError, before hours of work, if `atomic_write` could not write the file, or over
-    one of the inputs."""
-    target = Path(path)
-    if target.resolve() in [Path(name).resolve() for name in inputs]:
+    one of the inputs, or over any file without `replace`."""
+    target = Path(path).resolve()
+    if target in [Path(name).resolve() for name in inputs]:
         raise UserError(
             f"{path}: found an input, which would be written over; name another file to write"
         )
+    if target.is_file() and not replace:
+        raise UserError(f"{path}: found a file; add --force to replace it")
     if target.is_dir():
         raise UserError(f"cannot write {target}: it is a folder")
     try:

@@ -145,6 +145,18 @@ class Result:
     labels: Sequence[str] = ("",)
     version: str = __version__
 
+    def __post_init__(self) -> None:
+        """Raises UserError for a measure that is infinite or NaN, which no table may show."""
+        for name, row in self.rows.items():
+            for metric in METRICS.keys() & row.keys():
+                values = row[metric] if isinstance(row[metric], Mapping) else {"": row[metric]}
+                for key, value in values.items():
+                    if isinstance(value, float) and not math.isfinite(value):
+                        raise UserError(
+                            f"{name}: found {value} as {METRICS[metric].title.format(key)}; expected a "
+                            "finite number: a diverged model, or one whose logits overflow"
+                        )
+
     def __getitem__(self, row: Row) -> Mapping[str, Any]:
         """The values of a row, and what else belongs to it."""
         return self.rows[row]
@@ -196,19 +208,35 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """The result of which `json` returned the values; ValueError for those of another
-        schema."""
+        """The result of which `json` returned the values; ValueError for anything else."""
         if values.get("schema") != SCHEMA:
             raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
-        rows = {}
+        parts = {
+            "settings": dict,
+            "facts": dict,
+            "labels": list,
+            "columns": dict,
+            "rows": list,
+            "version": str,
+        }
+        for part, kind in parts.items():
+            if not isinstance(values.get(part), kind):
+                raise ValueError(f"found no {kind.__name__} as {part!r}")
+        labels, columns, rows = values["labels"], values["columns"], {}
+        for metric, keys in columns.items():
+            if metric not in METRICS or not _is_texts(keys):
+                raise ValueError(f"found the column {metric!r} with {keys!r:.60}")
         for row in values["rows"]:
-            name = row["name"]
-            rows[name if isinstance(name, str) else tuple(name)] = {
-                key: row[key] for key in row if key != "name"
-            }
-        return cls(
-            rows, *(values[name] for name in ("columns", "settings", "facts", "labels", "version"))
-        )
+            names = row.get("name") if isinstance(row, dict) else None
+            names = [names] if isinstance(names, str) else names
+            if not _is_texts(names) or len(names) != len(labels):
+                raise ValueError(f"found the row {row!r:.60}")
+            for metric, keys in columns.items():
+                if not _is_measured(row.get(metric), keys):
+                    raise ValueError(f"found {row[metric]!r:.60} as {metric!r} of the row {names}")
+            name = names[0] if isinstance(row["name"], str) else tuple(names)
+            rows[name] = {key: value for key, value in row.items() if key != "name"}
+        return cls(rows, columns, values["settings"], values["facts"], labels, values["version"])
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
@@ -218,6 +246,20 @@ class Result:
             return cls.from_json(read_json_object(path, expected))
         except ValueError as error:
             raise UserError(f"{path}: {error}; expected {expected}") from error
+
+
+def _is_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _is_measured(value: object, keys: Sequence[str]) -> bool:
+    """Whether a row may have this value of a metric: a cell, or cells by key."""
+    if list(keys) == [""]:
+        return isinstance(value, Value)
+    cells = value.values() if isinstance(value, dict) else [value]
+    return (value is None or isinstance(value, dict)) and all(
+        isinstance(cell, Value) for cell in cells
+    )
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:

@@ -1,7 +1,7 @@
 """Time and peak memory of the criterions, forward and backward, compared with fairseq's own and
 with other packages.
 
-    python -m benchmarks.criterion [--device cpu|cuda] [--dtype bfloat16] [--json FILE]
+    python -m benchmarks.criterion [--device cpu|cuda] [--dtype bfloat16] [--profile] [--json FILE]
 
 `cross_entropy` is fairseq's criterion; the other criterions are those of this package, with
 counters and candidates included; `three logits` is the paper's Eqs. 9–10 in plain autograd;
@@ -10,9 +10,9 @@ counters and candidates included; `three logits` is the paper's Eqs. 9–10 in p
 lower bound: the bare matrix products of any softmax layer, without a softmax.
 
 In each of `--repeats` rounds every variant runs once; times are medians over rounds, and ratios
-medians of the ratios within a round. The peak memory of each variant is measured in a process of
-its own. It is what is allocated beyond the features and the output embedding, including their
-gradients; the last column is without the gradients.
+medians of the ratios within a round. The peak memory of each variant is what is allocated beyond
+the features and the output embedding, including their gradients, on a CPU in a process of its own;
+the last column is without the gradients. On a GPU, `--profile` also prints the kernels of `mle`.
 """
 
 import argparse
@@ -30,7 +30,9 @@ from .measuring import (
     Step,
     bare_products,
     devices,
+    free,
     interleaved,
+    kernels,
     machine,
     peak_mib,
     row,
@@ -38,11 +40,15 @@ from .measuring import (
     size,
 )
 
-SIZES = {  # device: V, N
-    "cpu": [(8_000, 1024), (8_000, 4096), (44_256, 1024), (44_256, 4096)],
-    "cuda": [(8_000, 32_768), (44_256, 8192), (44_256, 32_768)],
+SIZES = {  # device: V, N, D
+    "cpu": [(8_000, 1024, 512), (8_000, 4096, 512), (44_256, 1024, 512), (44_256, 4096, 512)],
+    "cuda": [
+        (44_256, 8192, 512),
+        (44_256, 32_768, 1024),
+        (267_744, 8192, 1024),
+        (128_256, 8192, 4096),
+    ],
 }
-FEATURES = {"cpu": 512, "cuda": 1024}
 DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
 RARE_FRACTION = 0.2
 AGG = {"agg_rare_fraction": RARE_FRACTION, "agg_window": 100}
@@ -65,9 +71,9 @@ PEERS = ("compiled cross_entropy", "linear_cross_entropy", "liger-kernel", "cut-
 BASE, FLOOR, LITERAL = "cross_entropy", "three products", "three logits"
 VARIANTS = (*CRITERIONS, *PEERS, LITERAL, FLOOR)
 HEADER = (
-    "| V | N | variant | time [ms] | × cross_entropy | × three products | peak [MiB] | × "
+    "| V | N | D | variant | time [ms] | × cross_entropy | × three products | peak [MiB] | × "
     "cross_entropy "
-    "| less gradients [MiB] |\n|--:|--:|:--|--:|--:|--:|--:|--:|--:|"
+    "| less gradients [MiB] |\n|--:|--:|--:|:--|--:|--:|--:|--:|--:|--:|"
 )
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -79,21 +85,21 @@ def main() -> None:
     options = parser().parse_args()
     logging.disable(logging.INFO)
     if options.memory:
-        variant, vocabulary, positions, device = options.memory
-        layer = OutputLayer(
-            int(vocabulary), int(positions), options.features, options.dtype, device
-        )
+        variant, case, dtype, device = options.memory
+        layer = OutputLayer(*size(case), dtype, device)
         print(json.dumps({"mib": peak_mib(layer.step(variant), layer.clear, device)}))
         return
     results, places = [], devices(options.device)
     for device in places:
-        features, dtype = options.features or FEATURES[device], options.dtype or DTYPES[device]
-        print(
-            f"\n{machine(device)}, D = {features}, {dtype}, median of {options.repeats}\n\n{HEADER}"
-        )
-        for vocabulary, positions in options.sizes or SIZES[device]:
-            layer = OutputLayer(vocabulary, positions, features, dtype, device)
+        dtype = options.dtype or DTYPES[device]
+        print(f"\n{machine(device)}, {dtype}, median of {options.repeats}\n\n{HEADER}")
+        for case in options.sizes or SIZES[device]:
+            layer = OutputLayer(*case, dtype, device)
             results += report(layer, options.variants, options.repeats)
+            if options.profile and device != "cpu":
+                print(f"\n{kernels(layer.step('mle'))}\n")
+            del layer
+            free(device)
     if options.json:
         from agg_fairseq.files import write_json
 
@@ -113,7 +119,6 @@ def parser() -> argparse.ArgumentParser:
         choices=("float32", "float16", "bfloat16"),
         help="default: float32, on a GPU bfloat16",
     )
-    made.add_argument("--features", type=int, metavar="D", help="default: 512, on a GPU 1024")
     made.add_argument("--repeats", type=int, default=5, help="timed rounds (default: 5)")
     made.add_argument(
         "--variants",
@@ -124,11 +129,12 @@ def parser() -> argparse.ArgumentParser:
         help="default: all",
     )
     made.add_argument(
-        "--sizes", nargs="+", type=size, metavar="V,N", help="vocabulary and positions"
+        "--sizes", nargs="+", type=size, metavar="V,N,D", help="vocabulary, positions and features"
     )
+    made.add_argument("--profile", action="store_true", help="print the kernels of mle on a GPU")
     made.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
     made.add_argument(
-        "--memory", nargs=4, metavar=("VARIANT", "V", "N", "DEVICE"), help=argparse.SUPPRESS
+        "--memory", nargs=4, metavar=("VARIANT", "V,N,D", "DTYPE", "DEVICE"), help=argparse.SUPPRESS
     )
     return made
 
@@ -193,10 +199,25 @@ class OutputLayer:
 def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[dict[str, object]]:
     """Measures every variant at one size, and prints a row for each."""
     vocabulary, positions, features, dtype, device = layer.case
-    reasons = {peer: why_not(peer, device, dtype) for peer in PEERS}
     wanted = [BASE, FLOOR, *(variant for variant in variants if variant not in (BASE, FLOOR))]
-    times = interleaved({v: layer.step(v) for v in wanted if not reasons.get(v)}, repeats, device)
+    steps: dict[str, Step] = {}
+    peaks: dict[str, float] = {}
+    reasons: dict[str, str] = {}
+    for variant in wanted:
+        reason = why_not(variant, device, dtype) if variant in PEERS else None
+        if reason is None:
+            try:
+                step = layer.step(variant)
+                peaks[variant] = memory(variant, step, layer)
+                steps[variant] = step
+            except torch.OutOfMemoryError:
+                reason = "not run: out of memory"
+            free(device)
+        if reason is not None:
+            reasons[variant] = reason
+    times = interleaved(steps, repeats, device)
     layer.clear()
+
     results: list[dict[str, object]] = []
     for variant in wanted:
         case = {
@@ -209,14 +230,10 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
         }
         if variant in times:
             milliseconds, ratio = 1000 * times[variant][0], times[variant][1]
-            case |= {
-                "ms": milliseconds,
-                "time_ratio": ratio,
-                "floor_ratio": ratio / times[FLOOR][1],
-            }
-            case |= {"mib": memory(variant, layer), "not_gradients_mib": None}
+            case |= {"ms": milliseconds, "time_ratio": ratio}
+            case |= {"floor_ratio": ratio / times[FLOOR][1], "mib": peaks[variant]}
             case["not_gradients_mib"] = case["mib"] - layer.gradients_mib()
-            case["memory_ratio"] = case["mib"] / (results[0]["mib"] if results else case["mib"])
+            case["memory_ratio"] = case["mib"] / next(iter(peaks.values()))
         results.append(case)
         print(row(cells(case, reasons.get(variant))), flush=True)
     return results
@@ -224,7 +241,7 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
 
 def cells(case: dict[str, Any], reason: str | None) -> list[str]:
     """The cells of a row of the table; with a `reason`, why there are no numbers."""
-    head = [f"{case['V']:,}", f"{case['N']:,}", case["variant"]]
+    head = [f"{case['V']:,}", f"{case['N']:,}", f"{case['D']:,}", case["variant"]]
     if reason:
         return [*head, reason, *[""] * 5]
     times = [f"{case['ms']:,.0f}" if case["ms"] >= 10 else f"{case['ms']:.2f}"]
@@ -238,12 +255,13 @@ def cells(case: dict[str, Any], reason: str | None) -> list[str]:
     ]
 
 
-def memory(variant: str, layer: OutputLayer) -> float:
-    """The peak memory of one variant in MiB, measured in a process of its own."""
+def memory(variant: str, step: Step, layer: OutputLayer) -> float:
+    """The peak memory of one variant in MiB, on a CPU measured in a process of its own."""
     vocabulary, positions, features, dtype, device = layer.case
-    sizes = ("--features", str(features), "--dtype", dtype)
-    case = ("--memory", variant, str(vocabulary), str(positions), device)
-    return run_alone("benchmarks.criterion", *sizes, *case, environment=RETURN_FREED_MEMORY)["mib"]
+    if device != "cpu":
+        return peak_mib(step, layer.clear, device)
+    case = ("--memory", variant, f"{vocabulary},{positions},{features}", dtype, device)
+    return run_alone("benchmarks.criterion", *case, environment=RETURN_FREED_MEMORY)["mib"]
 
 
 def why_not(peer: str, device: str, dtype: str) -> str | None:

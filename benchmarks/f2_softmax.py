@@ -1,6 +1,6 @@
 """Cost of the factorized output layer (F²-Softmax) compared with the full and the adaptive softmax.
 
-    python -m benchmarks.f2_softmax [--device cpu|cuda] [--json FILE]
+    python -m benchmarks.f2_softmax [--device cpu|cuda] [--dtype bfloat16] [--json FILE]
 
 Training: time and peak memory of the output layer's forward and backward, as fractions of fairseq's
 `cross_entropy` on the same features. Targets are drawn from the token frequencies, Zipf–Mandelbrot
@@ -13,7 +13,7 @@ probable ones, by fairseq's own `EnsembleModel` and `BeamSearch`, for N hypothes
 fractions of the full softmax.
 
 All variants run in turn for `--repeats` rounds; times are medians over rounds, and ratios medians
-of the ratios within a round. Memory is measured in a process of its own, beyond features and output
+of the ratios within a round. Memory (on a CPU in a process of its own) is beyond features and output
 embedding, including their gradients.
 """
 
@@ -34,6 +34,7 @@ from .measuring import (
     RETURN_FREED_MEMORY,
     Step,
     devices,
+    free,
     interleaved,
     machine,
     peak_mib,
@@ -49,72 +50,70 @@ from .output_layer_model import (
     generating_model,
 )
 
-FEATURES = 512
-SIZES = [(8_000, 4096), (44_256, 2048)]  # V, N
+SIZES = {  # device: V, N, D
+    "cpu": [(8_000, 4096, 512), (44_256, 2048, 512)],
+    "cuda": [(44_256, 8192, 512), (44_256, 32_768, 1024), (267_744, 8192, 1024)],
+}
+DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
 ROWS = (1, 160)
 BEAM = 5
+HEADER = (
+    "| V | N | D | variant | time [ms] | × the first | × mle | peak [MiB] | × the first |\n"
+    "|--:|--:|--:|:--|--:|--:|--:|--:|--:|"
+)
 
 
 def main() -> None:
     """Runs all variants and prints two tables per device."""
-    parser = argparse.ArgumentParser(
+    made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
-    parser.add_argument(
-        "--repeats", type=int, default=5, help="rounds, of which the median counts (default: 5)"
+    made.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
+    made.add_argument("--dtype", help="default: float32, on a GPU bfloat16")
+    made.add_argument("--repeats", type=int, default=5, help="timed rounds (default: 5)")
+    made.add_argument(
+        "--sizes", nargs="+", type=size, metavar="V,N,D", help="vocabulary, positions and features"
     )
-    parser.add_argument(
-        "--sizes",
-        nargs="+",
-        type=size,
-        default=SIZES,
-        metavar="V,N",
-        help="vocabulary and positions",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
-    parser.add_argument("--memory", nargs=3, metavar=("V", "N", "DEVICE"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    made.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
+    made.add_argument("--memory", nargs=3, metavar=("V,N,D", "DTYPE", "DEVICE"), help="internal")
+    options = made.parse_args()
     if options.memory:
-        vocabulary, positions, device = options.memory
-        steps, trained = training(int(vocabulary), int(positions), device)
-        print(
-            json.dumps(
-                {
-                    name: peak_mib(step, lambda: clear(trained), device)
-                    for name, step in steps.items()
-                }
-            )
-        )
+        case, dtype, device = options.memory
+        print(json.dumps(peaks_of(size(case), dtype, device)))
         return
     results: list[dict[str, Any]] = []
     for device in devices(options.device):
-        print(f"\n{machine(device)}, D = {FEATURES}, median of {options.repeats} rounds\n")
-        print(
-            "| V | N | variant | time [ms] | × the first | peak [MiB] | × "
-            "|\n|--:|--:|:--|--:|--:|--:|--:|"
-        )
-        for vocabulary, positions in options.sizes:
-            times = interleaved(training(vocabulary, positions, device)[0], options.repeats, device)
-            case = ("--memory", str(vocabulary), str(positions), device)
-            peaks = run_alone("benchmarks.f2_softmax", *case, environment=RETURN_FREED_MEMORY)
-            results += report(vocabulary, positions, times, peaks)
+        dtype = options.dtype or DTYPES[device]
+        print(f"\n{machine(device)}, {dtype}, median of {options.repeats} rounds\n\n{HEADER}")
+        for case in options.sizes or SIZES[device]:
+            if device == "cpu":
+                given = ("--memory", ",".join(map(str, case)), dtype, device)
+                peaks = run_alone("benchmarks.f2_softmax", *given, environment=RETURN_FREED_MEMORY)
+            else:
+                peaks = peaks_of(case, dtype, device)
+            times = interleaved(training(case, dtype, device)[0], options.repeats, device)
+            results += report(case, times, peaks)
+            free(device)
             for rows in ROWS:
-                results += report(
-                    vocabulary,
-                    rows,
-                    interleaved(generation(vocabulary, rows, device), options.repeats, device),
-                )
+                steps = generation(case, rows, dtype, device)
+                times = interleaved(steps, options.repeats, device)
+                results += report((case[0], rows, case[2]), times)
     if options.json:
-        write_json(
-            options.json,
-            {"results": results, "machines": [machine(d) for d in devices(options.device)]},
-        )
+        machines = [machine(device) for device in devices(options.device)]
+        write_json(options.json, {"results": results, "machines": machines})
+
+
+def peaks_of(case: tuple[int, int, int], dtype: str, device: str) -> dict[str, float]:
+    """The peak memory of each variant of training, in MiB."""
+    steps, trained = training(case, dtype, device)
+    peaks = {}
+    for name, step in steps.items():
+        peaks[name] = peak_mib(step, lambda: clear(trained), device)
+    return peaks
 
 
 def report(
-    vocabulary: int,
-    positions: int,
+    case: tuple[int, int, int],
     times: dict[str, tuple[float, float]],
     peaks: dict[str, float] | None = None,
 ) -> list[dict[str, Any]]:
@@ -122,30 +121,16 @@ def report(
     base = next(iter(times))
     results = []
     for name, (seconds, ratio) in times.items():
-        memory = [f"{peaks[name]:,.0f}", f"{peaks[name] / peaks[base]:.2f}"] if peaks else ["", ""]
-        print(
-            row(
-                [
-                    f"{vocabulary:,}",
-                    f"{positions:,}",
-                    name,
-                    f"{1000 * seconds:.1f}",
-                    f"{ratio:.2f}",
-                    *memory,
-                ]
-            )
-        )
-        results.append(
-            {
-                "variant": name,
-                "V": vocabulary,
-                "N": positions,
-                "ms": 1000 * seconds,
-                "time_ratio": ratio,
-            }
-        )
+        cells = [*(f"{number:,}" for number in case), name]
+        result = dict(zip("VND", case, strict=True))
+        result |= {"variant": name, "ms": 1000 * seconds, "time_ratio": ratio}
+        cells += [f"{1000 * seconds:.2f}", f"{ratio:.2f}"]
+        cells.append(f"{ratio / times['mle'][1]:.2f}" if "mle" in times else "")
         if peaks:
-            results[-1]["mib"] = peaks[name]
+            result["mib"] = peaks[name]
+            cells += [f"{peaks[name]:,.0f}", f"{peaks[name] / peaks[base]:.2f}"]
+        print(row(cells), flush=True)
+        results.append(result)
     return results
 
 
@@ -161,22 +146,26 @@ def clear(trained: list[Tensor]) -> None:
         tensor.grad = None
 
 
-def training(vocabulary: int, positions: int, device: str) -> tuple[dict[str, Step], list[Tensor]]:
+def training(
+    case: tuple[int, int, int], dtype: str, device: str
+) -> tuple[dict[str, Step], list[Tensor]]:
     """A forward and backward pass for each variant, fairseq's first; and what they train."""
     torch.manual_seed(0)
-    task, full = OutputLayerTask(vocabulary), OutputLayerModel(FEATURES, vocabulary).to(device)
+    (vocabulary, positions, dimension), dtype = case, getattr(torch, dtype)
+    task, full = OutputLayerTask(vocabulary), OutputLayerModel(dimension, vocabulary)
+    full.to(device, dtype)
     weight, counts = full.decoder.output_projection.weight, zipf_mandelbrot(vocabulary)
     target = torch.multinomial(counts.double(), positions, replacement=True)
-    sample = batch(positions, FEATURES, vocabulary, device, target=target)
+    sample = batch(positions, dimension, vocabulary, device, target=target, dtype=dtype)
     features = sample["net_input"]["features"]
     trained = [features, weight]
 
     def by_criterion(name: str, classes: Tensor | None = None, **options: Any) -> Step:
         objective, model = criterion(name, task, **options).to(device).train(), full
         if classes is not None:
-            layer = FactorizedSoftmax(classes, FEATURES, weight).to(device)
+            layer = FactorizedSoftmax(classes, dimension, weight).to(device, dtype)
             trained.append(layer.class_weight)
-            model = OutputLayerModel(FEATURES, vocabulary, layer)
+            model = OutputLayerModel(dimension, vocabulary, layer)
 
         def step() -> None:
             clear(trained)
@@ -184,9 +173,8 @@ def training(vocabulary: int, positions: int, device: str) -> tuple[dict[str, St
 
         return step
 
-    adaptive = AdaptiveSoftmax(
-        vocabulary, FEATURES, [vocabulary // 20, vocabulary // 4], dropout=0.0
-    ).to(device)
+    cutoffs = [vocabulary // 20, vocabulary // 4]
+    adaptive = AdaptiveSoftmax(vocabulary, dimension, cutoffs, dropout=0.0).to(device, dtype)
     trained.extend(adaptive.parameters())
 
     def adaptive_step() -> None:
@@ -209,17 +197,20 @@ def training(vocabulary: int, positions: int, device: str) -> tuple[dict[str, St
     }, trained
 
 
-def generation(vocabulary: int, rows: int, device: str) -> dict[str, Step]:
+def generation(case: tuple[int, int, int], rows: int, dtype: str, device: str) -> dict[str, Step]:
     """The next tokens of 160 hypotheses, `rows` at a time, for the full softmax and each
     `--f2-decoding`."""
     torch.manual_seed(0)
-    full = nn.Linear(FEATURES, vocabulary, bias=False, device=device)
-    nn.init.normal_(full.weight, std=FEATURES**-0.5)
-    features = torch.randn(160 // rows, rows, 1, FEATURES, device=device)
+    (vocabulary, _, dimension), dtype = case, getattr(torch, dtype)
+    full = nn.Linear(dimension, vocabulary, bias=False, device=device, dtype=dtype)
+    nn.init.normal_(full.weight, std=dimension**-0.5)
+    features = torch.randn(160 // rows, rows, 1, dimension, device=device, dtype=dtype)
     search = BeamSearch(OutputLayerTask(8).dictionary)
+    classes = mefmax(zipf_mandelbrot(vocabulary))
 
     def step_of(layer: nn.Module, decoding: str) -> Step:
-        model, scores = generating_model(layer, decoding), features.new_zeros(rows, 1, 1)
+        model = generating_model(layer, decoding)
+        scores = features.new_zeros(rows, 1, 1, dtype=torch.float32)
 
         @torch.no_grad()
         def step() -> None:
@@ -229,16 +220,11 @@ def generation(vocabulary: int, rows: int, device: str) -> dict[str, Step]:
 
         return step
 
-    classes = mefmax(zipf_mandelbrot(vocabulary))
-    return {
-        "generation, full softmax": step_of(full, ""),
-        **{
-            f"generation, {decoding}": step_of(
-                FactorizedSoftmax(classes, FEATURES, full.weight).to(device), decoding
-            )
-            for decoding in ("joint", "greedy-class", "sample-class")
-        },
-    }
+    steps = {"generation, full softmax": step_of(full, "")}
+    for decoding in ("joint", "greedy-class", "sample-class"):
+        layer = FactorizedSoftmax(classes, dimension, full.weight).to(device, dtype)
+        steps[f"generation, {decoding}"] = step_of(layer, decoding)
+    return steps
 
 
 if __name__ == "__main__":

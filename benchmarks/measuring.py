@@ -22,12 +22,12 @@ RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 that is warm."""
 
 
-def size(text: str) -> tuple[int, int]:
-    """V and N from "8000,1024"; N is a multiple of 512, the steps of a sequence."""
-    vocabulary, positions = (int(number) for number in text.split(","))
+def size(text: str) -> tuple[int, int, int]:
+    """V, N and D from "8000,1024,512"; N is a multiple of 512, the steps of a sequence."""
+    vocabulary, positions, features = (int(number) for number in text.split(","))
     if positions % 512:
         raise ValueError(f"expected a multiple of 512 positions, got {positions}")
-    return vocabulary, positions
+    return vocabulary, positions, features
 
 
 def devices(asked: str | None) -> list[str]:
@@ -62,12 +62,19 @@ def run_alone(module: str, *arguments: str, environment: dict[str, str] | None =
 
 
 def seconds(step: Step, device: str) -> float:
-    """The wall-clock time of a step, in seconds."""
-    synchronize(device)
-    started = time.perf_counter()
+    """The time of a step, in seconds; on a GPU that between two of its events, of two steps."""
+    if device == "cpu":
+        started = time.perf_counter()
+        step()
+        return time.perf_counter() - started
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    torch.cuda.synchronize()
+    events[0].record()
     step()
-    synchronize(device)
-    return time.perf_counter() - started
+    step()
+    events[1].record()
+    torch.cuda.synchronize()
+    return events[0].elapsed_time(events[1]) / 2000
 
 
 def interleaved(
@@ -96,7 +103,7 @@ def peak_mib(step: Step, clear: Step, device: str) -> float:
     cleared."""
     step()
     clear()
-    gc.collect()
+    free(device)
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -134,10 +141,20 @@ def row(cells: Sequence[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def synchronize(device: str) -> None:
-    """Waits for the device."""
+def free(device: str) -> None:
+    """Returns what no tensor holds any more to the device."""
+    gc.collect()
     if device != "cpu":
+        torch.cuda.empty_cache()
+
+
+def kernels(step: Step) -> str:
+    """A table of the kernels that a step on a GPU runs longest."""
+    with torch.profiler.profile() as profile:
+        step()
         torch.cuda.synchronize()
+    averages = profile.key_averages()
+    return averages.table(sort_by="cuda_time_total", row_limit=16, max_name_column_width=60)
 
 
 def _status(name: str) -> float:

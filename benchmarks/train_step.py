@@ -27,7 +27,7 @@ SIZES = {  # device: options of the model and of the batch
     "--tokens-per-sample 512 --max-tokens 1024 --cpu",
     "cuda": "--decoder-layers 12 --decoder-embed-dim 768 --decoder-ffn-embed-dim 3072 "
     "--decoder-attention-heads 12 "
-    "--tokens-per-sample 512 --max-tokens 16384 --bf16",
+    "--tokens-per-sample 512 --max-tokens 16384 --fp16",
 }
 VARIANTS = {
     "cross_entropy": "",

@@ -111,8 +111,8 @@ def train_and_measure(
             features, _ = rnn(embedding(block[:-1]))
             # N x V
             log_probs = torch.nn.functional.linear(features, embedding.weight, bias).log_softmax(-1)
-            statistics.add(log_probs, block[1:])
-    measures = statistics.measures()
+            statistics.update(log_probs, block[1:])
+    measures = statistics.compute()
     return [
         measures["perplexity"]["total"],
         *(

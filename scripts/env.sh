@@ -3,13 +3,14 @@
 #
 #   SIZE=paper      or small, on one GPU of 24 GB: the paper's data and optimizer; or tiny: minutes per row on 2 CPU cores
 #   RUNS=runs/SIZE  folder of the trainings and tables
-#   DATA=DIR        folder of wiki.{train,valid,test}.tokens or {train,valid,test}.{en,de}, or a prepared one. Default:
-#                   data/CORPUS, downloaded if it is missing; at tiny, for language models, the documentation of Python
+#   DATA=DIR        folder of wiki.{train,valid,test}.tokens, {train,valid,test} or {train,valid,test}.{en,de}, or a prepared
+#                   one. Default: data/CORPUS, downloaded if it is missing; at tiny, for language models, Python's documentation
 #   MODELS="a b"    only these rows
-#   SEED=1 GPUS=8 JOBS=2   of all random numbers; of each training (default: all); trainings side by side (default: 1)
+#   SEED=1 JOBS=2   of all random numbers; trainings side by side, each on its share of the GPUs (default: 1)
+#   GPUS=4          GPUs of each training (default: all, divided among the JOBS); given, also those of size tiny use GPUs
 #   ALPHA=0.05      threshold of AGG, instead of the configuration's; WORDS="a b", of tables of words
 #   DRY_RUN=1       print all commands and start none, which needs no GPU
-#   KEY=VALUE …     as arguments: options of every training
+#   KEY=VALUE …     as arguments: options of every training, such as common.bf16=true common.fp16=false
 #
 # Several seeds: for SEED in 1 2 3; do SEED=$SEED RUNS=runs/seed-$SEED bash scripts/…/TABLE.sh; done
 #                python scripts/table.py scripts/…/TABLE.tsv runs/seed-*
@@ -18,22 +19,33 @@ help=${BASH_SOURCE[0]}
 . "$(dirname -- "${BASH_SOURCE[0]}")/in_venv.sh"
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-} WORDS=${WORDS:-}
-overrides=("$@")
-data='' bpe='' rows=''
+GPUS=${GPUS:-} overrides=("$@")
+data='' bpe='' rows='' known=''
 
 in_plan() { [ "${DRY_RUN:-}" = plan ]; }
-show() { printf '%q ' "$@"; echo; }
+show() { local words; printf -v words '%q ' "$@"; echo "${words/ \\> / > }"; }
 
 case $SIZE in paper | small | tiny) ;; *) fail "found SIZE=$SIZE; expected paper, small or tiny" ;; esac
 case $RUNS$DATA${MODELS// /}$root in *[!a-zA-Z0-9/._+=-]*) fail "found other characters than letters, digits and /._+=- in" \
   "RUNS, DATA, MODELS or the path of this repository; expected a plain path" ;; esac
+case $JOBS:$GPUS in 0* | *:0* | *[!0-9:]*)
+  fail "found JOBS=$JOBS GPUS=$GPUS; expected whole numbers of 1 or more" ;; esac
 if [ -n "$DATA" ] && [ ! -d "$DATA" ]; then fail "found no folder DATA=$DATA; expected text, or a prepared corpus"; fi
 
+# check_models: each of MODELS has to be the name of a row.
+check_models() {
+  [ $? = 0 ] || return
+  for name in $MODELS; do
+    case "$known " in *" $name "*) ;; *) fail "MODELS: found $name; expected some of$known" ;; esac
+  done
+}
+
 if in_plan; then
+  trap check_models EXIT
   echo "export PATH=$root/.venv/bin:\$PATH PYTHONPATH=$root"
 else # all commands, of which the configurations are checked before any data is made
   plan=$(DRY_RUN=plan bash -- "$0" "$@")
-  (in_venv scripts.train --check <<< "$plan")
+  (in_venv scripts.train --check --place "0/$JOBS" ${DRY_RUN:+--dry-run} <<< "$plan")
   if [ -n "${DRY_RUN:-}" ]; then printf '%s\n' "$plan"; exit; fi
 fi
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1 PYTHONWARNINGS=ignore
@@ -60,9 +72,11 @@ corpus() {
     *:) ;;
     *) data=$RUNS/${data#"$RUNS"/} ;;
   esac
+  if [ -f "$DATA/train" ]; then prepare=text/prepare.sh; fi
   case "$prepare $* " in
     *" gpt2 "*) kind=gpt2 ;;
     *" words "*) kind=words ;;
+    wmt*" sentencepiece "*) kind=sentencepiece ;;
     wmt*) kind=subword_nmt ;;
     *) kind=sentencepiece ;;
   esac
@@ -82,21 +96,28 @@ corpus() {
 }
 
 # train CONFIG NAME [KEY=VALUE…]: trains configs/CONFIG into $RUNS/NAME and adds NAME to `rows`, if MODELS has that name.
-started=()
+started=() places=() # names of trainings; processes of those that run, by place, 0 to JOBS - 1
 plugin=$root/agg_fairseq/user_dir/agg_plugin
 train() {
-  local name=$2 folder=$RUNS/$2
+  local name=$2 folder=$RUNS/$2 place=0 changed="${overrides[*]-}"
+  known="$known $name"
   case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) return 0 ;; esac
+  if [ "$SIZE" != paper ]; then changed="SIZE=$SIZE $changed"; fi
+  case " $* " in *" ${alpha%% *} "*) changed="${alpha:+ALPHA=${ALPHA:-} }$changed" ;; esac
   set -- "configs/$1" "task.data=$data/data-bin" "checkpoint.save_dir=$folder" "${@:3}" ${SEED:+"common.seed=$SEED"}
   set -- bash "$root/scripts/train.sh" "$@" ${overrides[@]+"${overrides[@]}"} ${GPUS:+--gpus "$GPUS"}
   if in_plan; then show "$@"; return; fi
   if [ -e "$folder/done" ]; then say "$name is trained already"; return; fi
-  while [ "$(jobs -pr | wc -l)" -ge "$JOBS" ]; do wait -n || finish; done
+  while kill -0 "${places[place]:-none}" 2> /dev/null; do
+    place=$((place + 1))
+    if [ "$place" = "$JOBS" ]; then wait -n || finish; place=0; fi
+  done
   say "training $name: tail -f $folder/output.log"
   mkdir -p -- "$folder"
   set -m # with a process group of its own, which `stop` ends
-  "$@" > "$folder/output.log" 2>&1 &
+  "$@" --place "$place/$JOBS" ${changed:+--changed "$changed"} > "$folder/output.log" 2>&1 &
   set +m
+  places[place]=$!
   started+=("$name")
   if [ "$JOBS" = 1 ]; then finish; fi
 }
@@ -121,19 +142,38 @@ folders() { for row in $rows; do echo "$RUNS/$row"; done; }
 in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
 checkpoints() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
 
-# once COMMAND… FILE: runs a command that makes the file which is its last argument, unless the file exists.
-# capture FILE COMMAND…: the same, for a command that prints what is to be in the file.
+# once COMMAND… FILE: runs a command that makes the file which is its last argument, or with '>' before it, prints what is
+# to be in it. FILE.made-from says of what it was made; where that is the same, it is not made again.
 once() {
-  local file=${*: -1}
+  local file=${*: -1} command=("$@") output=/dev/null record
   if in_plan; then show "$@"; return; fi
+  if [ "${*: -2:1}" = '>' ]; then command=("${@:1:$#-2}") output=$file; fi
   finish
-  if [ -e "$file" ]; then return; fi
+  record=$(made_from "$@")
+  if [ -e "$file" ] && [ "$(cat "$file.made-from" 2> /dev/null)" = "$record" ]; then return; fi
   say "making $file"
   mkdir -p -- "$(dirname -- "$file")"
-  "$@" > /dev/null
+  rm -f -- "$file.made-from"
+  "${command[@]}" > "$output"
+  echo "$record" > "$file.made-from"
 }
-capture() { if in_plan; then echo "$(show "${@:2}")> $1"; else once print_to "${@:2}" "$1"; fi; }
-print_to() { "${@:1:$#-1}" > "${*: -1}.partial" && mv -- "${*: -1}.partial" "${*: -1}"; } # COMMAND… FILE
+
+# made_from COMMAND… FILE: a command, without the folders that may move, and the digests of what is recorded of its
+# arguments: of trainings their settings, of corpora their manifests, of files that `once` made the same as this.
+made_from() {
+  local text argument path
+  text=$(show "$@")
+  text=${text//"$data"/DATA} text=${text//"$RUNS"/RUNS}
+  echo "${text//"$root"/}"
+  for argument in "${@:1:$#-1}"; do
+    for path in "$argument.made-from" {"$argument","${argument%/*}","${argument%/*/*}"}/{settings,manifest}.json; do
+      if [ -f "$path" ]; then sha256sum < "$path"; fi
+    done
+  done
+}
+
+# print COMMAND…: runs a command whose output is a part of the table.
+print() { if in_plan; then show "$@"; else finish && "$@"; fi; }
 
 # eval_lm [OPTION…] FILE: measures each row by agg-fairseq eval-lm, into FILE in its folder.
 eval_lm() {
@@ -142,11 +182,5 @@ eval_lm() {
   done
 }
 
-# print COMMAND…: runs a command whose output is a part of the table.
-print() { if in_plan; then show "$@"; else finish && "$@"; fi; }
-
 # table NAME [OPTION…]: prints NAME.tsv of the script's folder, the numbers of the paper beside those of the rows.
-table() {
-  local command=(python "$root/scripts/table.py" "$here/$1.tsv" "$RUNS" "${@:2}")
-  if in_plan; then show "${command[@]}"; else finish && "${command[@]}" | tee "$RUNS/$1.md"; fi
-}
+table() { print python "$root/scripts/table.py" "$here/$1.tsv" "$RUNS" "${@:2}"; }

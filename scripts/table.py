@@ -6,10 +6,12 @@ The first lines of TABLE.tsv begin with # and are printed above the table. The n
 names of the columns, FILE/TITLE: the column TITLE of RUNS/ROW/FILE.json, which a command of
 agg-fairseq wrote with --json. Each other line has the name of a row and the paper's numbers, with
 nothing or - where it has none. The rows `human` and `unigram` are in the files of the others. Of
-several folders RUNS, one per seed, the table has mean ± standard deviation (n − 1).
+several folders RUNS, one per seed, the table has mean ± standard deviation (n − 1); trainings that
+differ in more than their seed are refused.
 
 `not run` marks what is not there, `quoted` a system of others, whose name ends in (quoted), and a
-dash a value that is not defined. --changes adds the differences from the first row, paired by seed.
+dash a value that is not defined. What was changed for a training (SIZE, ALPHA, KEY=VALUE) is
+printed above the table. --changes adds the differences from the first row, paired by seed.
 """
 
 from __future__ import annotations
@@ -17,18 +19,23 @@ from __future__ import annotations
 import argparse
 import csv
 import signal
-import sys
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from agg_fairseq.columns import METRICS, column_titles
+from agg_fairseq.columns import METRICS, Metric, column_titles
+from agg_fairseq.errors import UserError, fail
+from agg_fairseq.files import read_json_object
 from agg_fairseq.names import HUMAN, UNIGRAM
 from agg_fairseq.result import Result, SeedValues, Value, format_change, format_table
 
 NOT_RUN, QUOTED = "not run", "quoted"
 OF_ALL = (HUMAN, UNIGRAM)  # rows that are in the files of all others
 MOST_COLUMNS = 4  # beside numbers of a paper; more become rows
+OF_SEED = {"common.seed", "changed", "checkpoint.finetune_from_model"}
+"""Entries of settings.json in which seeds of one training differ: the last names the settings of
+the training that it starts from."""
+Line = list[tuple[str | None, str | None]]  # for each column the paper's number, and ours
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,61 +50,120 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     lines = options.table.read_text(encoding="utf-8").splitlines()
-    print("\n".join(line[1:].strip() for line in lines if line.startswith("#")), end="\n\n")
-    header, *rows = csv.reader((line for line in lines if not line.startswith("#")), delimiter="\t")
-    print(table(header[1:], {row[0]: row[1:] for row in rows}, options.runs, options.changes))
+    header, *body = csv.reader((x for x in lines if not x.startswith("#")), delimiter="\t")
+    columns, papers = header[1:], {row[0]: row[1:] for row in body}
+    notes = changed_settings([*papers], options.runs)
+    metrics, ours = read_cells(columns, [*papers], options.runs)
+    table = table_lines(papers, ours, metrics, options.changes)
+    print("\n".join([*(x[1:].strip() for x in lines if x.startswith("#")), *notes]), end="\n\n")
+    print(layout(columns, table))
     if len(options.runs) > 1:
         print(f"\nMean ± standard deviation over {len(options.runs)} seeds.")
 
 
-def table(
-    columns: Sequence[str], rows: dict[str, list[str]], runs: Sequence[Path], changes: bool
-) -> str:
-    """The table in Markdown; `rows` are the paper's numbers."""
-    found = {
-        row: [{run: _cell(run, row, column, [*rows]) for run in runs} for column in columns]
-        for row in rows
-    }
-    metrics = [
-        next(
-            (
-                METRICS[name]
-                for of_row in found.values()
-                for _, name in of_row[index].values()
-                if name
-            ),
-            None,
-        )
-        for index in range(len(columns))
-    ]
-    # cells by the name of the row: the paper's, and ours
-    lines: dict[str, list[tuple[str | None, str | None]]] = {}
-    of_first: list[SeedValues] = []
-    for name, numbers in rows.items():
-        cells = [
-            SeedValues({run: value for run, (value, _) in cell.items()}) for cell in found[name]
-        ]
-        ours = [
-            cell.format(metric.digits if metric else 0)
-            for cell, metric in zip(cells, metrics, strict=True)
-        ]
-        lines[name] = [
-            (None if number in ("", "-") else number, cell)
-            for number, cell in zip_longest(numbers, ours)
-        ]
-        of_first = of_first or cells
-        if changes and of_first is not cells and name not in OF_ALL:
-            differences = [
-                metric and format_change(cell.change(base, relative=metric.relative), metric)
-                # fmt: skip
-                for cell, base, metric in zip(cells, of_first, metrics, strict=True)
-            ]
-            if any(differences):
-                lines[f"Δ {name}"] = [(None, difference) for difference in differences]
-    names, grid = list(lines), list(lines.values())
+def changed_settings(rows: Sequence[str], runs: Sequence[Path]) -> list[str]:
+    """A line for what was changed for some of the trainings, such as ALPHA=0.05.
+
+    UserError for trainings of one row that are not those of different seeds.
+    """
+    of_note: dict[str, dict[str, None]] = {}
+    for row in rows:
+        files = [run / row / "settings.json" for run in runs]
+        files = [file for file in files if file.is_file()]
+        settings = [read_json_object(file, "settings that train.sh wrote") for file in files]
+        for file, other in zip(files[1:], settings[1:], strict=True):
+            first = settings[0]
+            keys = [key for key in sorted({*first, *other}) if first.get(key) != other.get(key)]
+            if found := [key for key in keys if key not in OF_SEED]:
+                found = "; ".join(f"{key}: {first.get(key)}, {other.get(key)}" for key in found)
+                raise UserError(
+                    f"{files[0].parent}, {file.parent}: found other settings ({found}); expected "
+                    "trainings that differ in their seed alone"
+                )
+        seeds = [of_run.get("common.seed") for of_run in settings]
+        if len(set(seeds)) < len(seeds):
+            raise UserError(f"{row}: found the seeds {seeds}; expected each once")
+        for of_run in settings:
+            if of_run.get("changed"):
+                of_note.setdefault(of_run["changed"], {})[row] = None
+    return [f"Not as published: {', '.join(found)}: {note}" for note, found in of_note.items()]
+
+
+def read_cells(
+    columns: Sequence[str], rows: Sequence[str], runs: Sequence[Path]
+) -> tuple[list[Metric | None], dict[str, list[SeedValues]]]:
+    """The metric of each column, None where nothing was measured, and the cells of each row."""
+    metrics: list[Metric | None] = [None] * len(columns)
+    cells: dict[str, list[SeedValues]] = {}
+    for row in rows:
+        cells[row] = []
+        for index, column in enumerate(columns):
+            values: dict[Path, Value] = {}
+            for run in runs:
+                values[run], metric = _value(run, row, column, rows)
+                metrics[index] = metrics[index] or metric
+            cells[row].append(SeedValues(values))
+    return metrics, cells
+
+
+def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Value, Metric | None]:
+    """Our value, "not run", or None if it is not defined; and its metric, if it was measured."""
+    file, slash, title = column.partition("/")
+    if row.endswith("(quoted)"):
+        return QUOTED, None
+    if not slash:  # of the paper alone
+        return "", None
+    for name in rows if row in OF_ALL else [row]:
+        path = folder / name / f"{file}.json"
+        if not path.is_file():
+            continue
+        result = Result.read(path)
+        if row in OF_ALL:
+            names = [name for name in result.rows if name == row]
+        else:
+            names = [name for name in result.rows if name not in OF_ALL]
+        for pair, shown in column_titles(result.columns).items():
+            if shown == title:
+                return result.shown(names[0], *pair) if names else None, METRICS[pair[0]]
+    return NOT_RUN, None
+
+
+def table_lines(
+    papers: dict[str, list[str]],
+    ours: dict[str, list[SeedValues]],
+    metrics: Sequence[Metric | None],
+    changes: bool,
+) -> dict[str, Line]:
+    """The lines of the table by the names of their rows; with `changes` also, as `Δ ROW`, the
+    differences from the first row."""
+    lines: dict[str, Line] = {}
+    first = next(iter(ours))
+    for row, numbers in papers.items():
+        lines[row] = []
+        for number, cell, metric in zip_longest(numbers, ours[row], metrics):
+            paper = None if number in ("", "-") else number
+            lines[row].append((paper, cell.format(metric.digits if metric else 0)))
+        if not changes or row == first or row in OF_ALL:
+            continue
+        differences: list[str | None] = []
+        for cell, base, metric in zip(ours[row], ours[first], metrics, strict=True):
+            if metric is None:
+                differences.append(None)
+            else:
+                change = cell.change(base, relative=metric.relative)
+                differences.append(format_change(change, metric))
+        if any(differences):
+            lines[f"Δ {row}"] = [(None, difference) for difference in differences]
+    return lines
+
+
+def layout(columns: Sequence[str], lines: dict[str, Line]) -> str:
+    """The table in Markdown: a column of the paper's numbers, where it has some, before each of
+    ours, where there are some. Many columns beside numbers of a paper become rows."""
     titles = [column.partition("/")[2] or column for column in columns]
     if len(titles) != len(set(titles)):  # the same measure of several files
         titles = [column.replace("/", " ", 1) for column in columns]
+    names, grid = [*lines], [*lines.values()]
     if len(titles) > MOST_COLUMNS and any(paper for line in grid for paper, _ in line):
         names, titles, grid = titles, names, [list(line) for line in zip(*grid, strict=True)]
     head, printed = [""], [names]
@@ -112,27 +178,9 @@ def table(
     return format_table(head, list(zip(*printed, strict=True)))
 
 
-def _cell(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Value, str]:
-    """Our value, "not run", or None if it is not defined; and the name of its metric, "" if it was
-    not measured."""
-    file, slash, title = column.partition("/")
-    if row.endswith("(quoted)"):
-        return QUOTED, ""
-    if not slash:  # of the paper alone
-        return "", ""
-    for path in (folder / name / f"{file}.json" for name in (rows if row in OF_ALL else [row])):
-        if not path.is_file():
-            continue
-        result = Result.read(path)
-        names = [
-            name for name in result.rows if (name == row if row in OF_ALL else name not in OF_ALL)
-        ]
-        for pair, shown in column_titles(result.columns).items():
-            if shown == title:
-                return result.shown(names[0], *pair) if names else None, pair[0]
-    return NOT_RUN, ""
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head`: whoever reads may go
-    sys.exit(main())
+    try:
+        main()
+    except UserError as error:
+        fail(str(error))

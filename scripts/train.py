@@ -30,6 +30,13 @@ from agg_fairseq.files import read_json_object, write_json
 from .command import ROOT, run
 
 DONE, SETTINGS, LAST = "done", "settings.json", "checkpoint_last.pt"
+CHANGED = "changed"
+"""The entry of the settings that says what the user changed; no setting itself."""
+DIVIDED = ("dataset.max_tokens=", "optimization.update_freq=")
+"""The options whose product, the tokens of an update, is divided among the processes."""
+VOCABULARY = 100_000  # of criterions that are built as a check
+OFF = 0.02
+"""How far the tokens of an update may be from those that are configured, as a share."""
 FREE = ("checkpoint.save_dir", "common.user_dir", "common.log_", "dataset.num_workers", "hydra.")
 """Beginnings of the options that may differ when a training is resumed."""
 
@@ -39,33 +46,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser("train", usage=argparse.SUPPRESS)
-    parser.add_argument("config")
+    parser.add_argument("config", nargs="?", default="")
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--gpus", type=int)
+    parser.add_argument("--place", default="0/1")
+    parser.add_argument("--changed")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments) == ["--check"]:
-        lines = (
-            words
-            for words in map(shlex.split, sys.stdin)
-            if len(words) > 1 and words[1].endswith("train.sh")
-        )
-        trainings = [parser.parse_intermixed_args(words[2:]) for words in lines]
+    options = parser.parse_intermixed_args(arguments)
+    place = tuple(map(int, options.place.split("/")))
+    if options.check:
+        lines = (words for words in map(shlex.split, sys.stdin) if len(words) > 1)
+        trainings = [
+            parser.parse_intermixed_args(words[2:])
+            for words in lines
+            if words[1].endswith("/train.sh")
+        ]
         # All before fairseq is imported, whose own configurations hydra would copy each time.
         configurations = [
-            composed(training.config, training.overrides)[2] for training in trainings
+            composed(training.config, training.overrides, training.gpus)[2]
+            for training in trainings
         ]
         for training, written in zip(trainings, configurations, strict=True):
-            batches_of(with_defaults(written), 1, training.overrides)
+            config = with_defaults(written)
+            gpus = gpus_of(config, training.gpus, place, options.dry_run)
+            batches_of(config, max(1, len(gpus)))
+            build_criterion(config)
             is_done(written)
         return
-    options = parser.parse_intermixed_args(arguments)
-    file, overrides, written = composed(options.config, options.overrides)
+    file, overrides, written = composed(options.config, options.overrides, options.gpus)
+    config = with_defaults(written)
+    gpus = gpus_of(config, options.gpus, place, options.dry_run)
     command = [
+        *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus)}"] if gpus and place[1] > 1 else []),
         str(Path(sys.executable).with_name("fairseq-hydra-train")),
         *("--config-dir", str(file.parent), "--config-name", file.stem),
-        *settings_of_processes(with_defaults(written), overrides, options.gpus, options.dry_run),
-        *overrides,
+        *settings_of_processes(config, max(1, len(gpus))),
+        *(override for override in overrides if not override.lstrip("+").startswith(DIVIDED)),
     ]
     if options.dry_run:
         print(shlex.join(command))
@@ -77,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if is_done(written):
             print(f"train: {folder} is trained already", file=sys.stderr)
             return
-        write_json(folder / SETTINGS, settings_of(written))
+        changed = {} if options.changed is None else {CHANGED: options.changed}
+        write_json(folder / SETTINGS, settings_of(written) | changed)
         # It inherits the lock, so that the next run waits for what is left of one that was killed.
         if status := subprocess.run(command, pass_fds=[lock.fileno()]).returncode:
             raise SystemExit(status)
@@ -86,13 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             (folder / DONE).touch()
 
 
-def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], Any]:
+def composed(
+    config: str, overrides: Sequence[str], gpus: int | None = None
+) -> tuple[Path, list[str], Any]:
     """The file of a configuration, the overrides as hydra takes them, and what hydra composes of
     both.
 
     The file may be relative to where the user is or to the repository, with or without .yaml. The
     folder of fairseq's user_dir is this package's, unless the configuration or an override names
-    another, relative to the repository.
+    another, relative to the repository. A number of GPUs replaces `common.cpu` of a configuration,
+    and `common.bf16` its `common.fp16`.
     """
     name, given = f"{config.removesuffix('.yaml')}.yaml", []
     file = next((folder / name for folder in (Path.cwd(), ROOT) if (folder / name).is_file()), None)
@@ -108,6 +130,10 @@ def composed(config: str, overrides: Sequence[str]) -> tuple[Path, list[str], An
     try:
         with initialize_config_dir(str(file.parent), version_base="1.1"):
             written = compose(file.stem, given)
+            replaced = {"cpu": gpus, "fp16": written.common.get("bf16")}
+            for key in (key for key in replaced if replaced[key] and written.common.get(key)):
+                given.append(f"++common.{key}=false")
+                written = compose(file.stem, given)
         user_dir = str(ROOT / (written.common.get("user_dir") or "agg_fairseq/user_dir/agg_plugin"))
         OmegaConf.update(written, "common.user_dir", user_dir, force_add=True)
     except Exception as error:  # whatever a malformed file leads to
@@ -181,9 +207,22 @@ def check_names(config: Any) -> None:
         )
 
 
+def build_criterion(config: Any) -> None:
+    """Builds the criterion as fairseq will, but with a large dictionary of numbers in place of that
+    of the data, which may not be there yet: this checks its options."""
+    from fairseq.data import Dictionary
+    from fairseq.tasks import TASK_REGISTRY
+
+    dictionary = Dictionary()
+    dictionary.symbols += map(str, range(VOCABULARY))
+    dictionary.count += [1] * VOCABULARY
+    dictionaries = [dictionary] * (2 if "source_lang" in config.task else 1)
+    TASK_REGISTRY[config.task._name](config.task, *dictionaries).build_criterion(config.criterion)
+
+
 def settings_of(written: Any) -> dict[str, Any]:
-    """What a training depends on: its options by name, the digest of its data, and where it starts
-    from."""
+    """What a training depends on: its options by name, the digest of its data, and the training
+    that it starts from, with the digest of its settings."""
     settings = {
         key: value for key, value in sorted(options_of(written).items()) if not key.startswith(FREE)
     }
@@ -191,12 +230,17 @@ def settings_of(written: Any) -> dict[str, Any]:
     facts = next(
         filter(Path.is_file, (data.parent / "manifest.json", *sorted(data.glob("dict*.txt")))), None
     )
-    settings["task.data"] = facts and hashlib.sha256(facts.read_bytes()).hexdigest()
+    settings["task.data"] = facts and digest_of(facts)
     if start := settings.get("checkpoint.finetune_from_model"):
-        settings["checkpoint.finetune_from_model"] = os.path.relpath(
-            start, written.checkpoint.save_dir
-        )
+        path, of_start = os.path.relpath(start, written.checkpoint.save_dir), Path(start).parent
+        digest = digest_of(of_start / SETTINGS) if (of_start / SETTINGS).is_file() else None
+        settings["checkpoint.finetune_from_model"] = [path, digest]
     return settings
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def is_done(written: Any) -> bool:
@@ -211,7 +255,9 @@ def is_done(written: Any) -> bool:
     )
     wanted = settings_of(written)
     different = [
-        key for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)
+        key
+        for key in sorted({*recorded, *wanted} - {CHANGED})
+        if recorded.get(key) != wanted.get(key)
     ]
     if different:
         other = "; ".join(f"{key}: {recorded.get(key)}, not {wanted.get(key)}" for key in different)
@@ -219,23 +265,37 @@ def is_done(written: Any) -> bool:
     return (folder / DONE).is_file()
 
 
-def settings_of_processes(
-    config: Any, overrides: Sequence[str], gpus: int | None, is_dry: bool
-) -> list[str]:
-    """The options that depend on the number of processes; tells the tokens of an update."""
+def gpus_of(config: Any, gpus: int | None, place: tuple[int, int], is_dry: bool) -> list[str]:
+    """The names of the GPUs of one training, as CUDA_VISIBLE_DEVICES has them.
+
+    Args:
+        config: the whole configuration; one for a CPU has no GPUs.
+        gpus: their number; None: all that are visible, divided among the places.
+        place: that of this training, from 0, and the number of trainings side by side. Each place
+            has GPUs of its own if there are enough; otherwise they share them.
+        is_dry: also names GPUs that are not there.
+    """
+    if config.common.cpu:
+        return []
     visible = torch.cuda.device_count()
-    processes = 1 if config.common.cpu else gpus or visible or 1
-    if processes < 1 or (not config.common.cpu and not is_dry and visible < processes):
+    number = gpus or max(1, visible // place[1])
+    if number < 1 or (visible < number and not is_dry):
         raise UserError(
             f"found {visible} GPUs; expected {gpus or 'one'} or more at this size; "
             "size=tiny is for a CPU"
         )
-    max_tokens, update_freq = batches_of(config, processes, overrides)
-    configured = config.dataset.max_tokens * config.optimization.update_freq[0]
+    visible = max(visible, number)
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(visible)))
+    first = place[0] % (visible // number) * number
+    return names.split(",")[first : first + number]
+
+
+def settings_of_processes(config: Any, processes: int) -> list[str]:
+    """The options that depend on the number of processes; tells the tokens of an update."""
+    max_tokens, update_freq = batches_of(config, processes)
     print(
         f"train: {processes * max_tokens * update_freq:,} tokens per update = {processes} x "
-        f"{max_tokens:,} x "
-        f"{update_freq} (processes x tokens x batches); {configured:,} are configured",
+        f"{max_tokens:,} x {update_freq} (processes x tokens of a batch x batches)",
         file=sys.stderr,
     )
     settings = [
@@ -263,23 +323,35 @@ def settings_of_processes(
     return settings
 
 
-def batches_of(config: Any, processes: int, overrides: Sequence[str]) -> tuple[int, int]:
+def batches_of(config: Any, processes: int) -> tuple[int, int]:
     """The tokens of a batch, and the batches of a process per update: what is configured, divided
     among the processes.
 
-    What the user overrides is that of each process, and is not divided.
+    UserError if that changes the tokens of an update by more than 2%, or what `agps` looks at: its
+    gates depend on which tokens are in a batch.
     """
-    largest, frequencies = config.dataset.max_tokens, config.optimization.update_freq
-    if largest is None or len(frequencies) != 1:
-        found = f"dataset.max_tokens={largest}, optimization.update_freq={frequencies}"
+    configured, frequencies = config.dataset.max_tokens, config.optimization.update_freq
+    if configured is None or len(frequencies) != 1:
+        found = f"dataset.max_tokens={configured}, optimization.update_freq={frequencies}"
         raise UserError(f"found {found}; expected a number of tokens, and one of batches")
-    keys = ("dataset.max_tokens=", "optimization.update_freq=")
-    if any(override.lstrip("+").startswith(keys) for override in overrides):
-        return largest, frequencies[0]
-    tokens, block = largest * frequencies[0], config.task.get("tokens_per_sample") or 1
-    update_freq = -(-tokens // (processes * largest))  # as few as an update needs, of whole blocks
-    blocks = min(round(tokens / (processes * update_freq) / block), largest // block)
-    return block * max(1, blocks), update_freq
+    block = config.task.get("tokens_per_sample") or 1
+    most = max(1, configured // block)  # blocks of a batch
+    blocks = most * frequencies[0]  # of an update
+    update_freq = -(-blocks // (processes * most))  # as few as an update needs
+    of_batch = max(1, min(round(blocks / (processes * update_freq)), most))
+    found = f"found {processes} GPUs, on which"
+    remedy = "choose another number by --gpus"
+    if abs(processes * of_batch * update_freq / blocks - 1) > OFF:
+        raise UserError(
+            f"{found} an update would have {processes * of_batch * update_freq * block:,} tokens; "
+            f"expected {blocks * block:,}; {remedy}"
+        )
+    if config.criterion._name == "agps" and of_batch != most:
+        raise UserError(
+            f"{found} a batch would have {of_batch * block:,} tokens; expected {most * block:,}, "
+            f"since the gates of agps depend on the batch; {remedy}"
+        )
+    return of_batch * block, update_freq
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 # replaces one of its options, or adds one of fairseq's: size=agg-small, optimization.max_update=100, common.fp16=true.
 # To resume an interrupted training from its last checkpoint, run the same command again; a folder with a training of
 # other settings is refused, and a finished training is left alone.
-#   --gpus N     number of GPUs (default: all visible ones)
+#   --gpus N     number of GPUs (default: all visible ones; at size=tiny, which is for a CPU, none)
 #   --dry-run    print the command, and start nothing
 # A configuration is written for one GPU. On several GPUs, each reads fewer tokens per update, so that the training is
 # the same: the product max_tokens (of a batch) x update_freq (batches per update) x GPUs does not change. If you set

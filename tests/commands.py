@@ -23,7 +23,11 @@ def run(capsys, *arguments):
 
 def refused(capsys, *arguments):
     """The one-line error of a command, which has to fail."""
-    assert main(list(map(str, arguments))) == 2
+    try:
+        status = main(list(map(str, arguments)))
+    except SystemExit as stop:  # argparse
+        status = stop.code
+    assert status == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, (
         error

@@ -25,7 +25,9 @@ WITHOUT_MEAN = ("class_of_token", "counts")
 a unigram bias."""
 
 
-def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Path) -> Result:
+def average_checkpoints(
+    checkpoints: Mapping[str, Checkpoint], output: str | Path, *, force: bool = False
+) -> Result:
     """Writes the mean of checkpoints of one model as a checkpoint.
 
     All but the parameters is that of the first checkpoint, except what only its own run could go on
@@ -36,7 +38,8 @@ def average_checkpoints(checkpoints: Mapping[str, Checkpoint], output: str | Pat
     Returns:
         Result: a row per checkpoint, with `updates`, and beside these `path`.
     """
-    check_writable(output, *(checkpoint.path for checkpoint in checkpoints.values()))
+    paths = [checkpoint.path for checkpoint in checkpoints.values()]
+    check_writable(output, *paths, replace=force)
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
     averaged = average_parameters(models)
     for path, parameters in models.items():

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from .output_embedding import OutputEmbedding, check_finite
+from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = (
     "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
@@ -39,6 +40,13 @@ STATE_KEY = "agg_fairseq"
 """Where the state of a criterion of this package is kept, in the task's part of a checkpoint's
 `extra_state`."""
 # what --store-ema adds to the `extra_state` of a checkpoint
+PARTS = {
+    "model": dict, "cfg": dict, "args": argparse.Namespace, "extra_state": dict, "optimizer_history": list,
+}  # fmt: skip
+"""Parts of a checkpoint and their types; all but `model` may be missing or None."""
+OPTION_TYPES = {
+    "_name": str, "arch": str, "source_lang": str, "target_lang": str, "tokens_per_sample": int,
+}  # fmt: skip
 MOVING_AVERAGE = ("ema", "ema_fp32_params")
 
 
@@ -81,24 +89,35 @@ class Checkpoint:
     @property
     def task_options(self) -> dict[str, Any]:
         """The options of the task, its name as `_name`; empty where the checkpoint has none."""
-        return options_of(self.state, "task")
+        return self._options("task")
 
     @property
     def criterion_options(self) -> dict[str, Any]:
         """The options of the criterion, its name as `_name`; empty where the checkpoint has
         none."""
-        return options_of(self.state, "criterion")
+        return self._options("criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
         """The options of the model, its architecture as `_name` or `arch`; UserError if there are
         none."""
-        options = options_of(self.state, "model")
+        options = self._options("model")
         if not options:
             raise UserError(
                 f"{self.path}: found no options of its model; expected a checkpoint of "
                 "fairseq-train"
             )
+        return options
+
+    def _options(self, section: str) -> dict[str, Any]:
+        """As `options_of`; UserError if one that this package reads is of another type."""
+        options = options_of(self.state, section)
+        for name, kind in OPTION_TYPES.items():
+            if options.get(name) is not None and not isinstance(options[name], kind):
+                raise UserError(
+                    f"{self.path}: found {options[name]!r:.60} as the option {name}; expected "
+                    f"{kind.__name__}"
+                )
         return options
 
     @property
@@ -123,7 +142,9 @@ class Checkpoint:
     @property
     def updates(self) -> int:
         """The number of updates at which it was saved; 0 where it does not say."""
-        return (self.state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
+        last = (self.state.get("optimizer_history") or [{}])[-1]
+        updates = last.get("num_updates") if isinstance(last, dict) else None
+        return updates if isinstance(updates, int) else 0
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
@@ -206,6 +227,10 @@ def checkpoint_file(path: str | Path) -> Path:
     """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if
     there is no best."""
     path = Path(path)
+    if is_pretrained(path):
+        raise UserError(
+            f"{path}: found a model of transformers; this command takes models of fairseq-train alone"
+        )
     if not path.is_dir():
         return path
     file = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
@@ -292,4 +317,15 @@ def _load(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`"
         )
+    kinds = [(part, parts.get(part), kind) for part, kind in PARTS.items()]
+    kinds += [(name, value, Tensor) for name, value in parts["model"].items()]
+    for name, value, kind in kinds:
+        if (
+            not isinstance(name, str)
+            or not isinstance(value, kind)
+            and (value is not None or kind is Tensor)
+        ):
+            raise UserError(
+                f"{path}: found a {type(value).__name__} as {name}; expected a {kind.__name__}"
+            )
     return parts

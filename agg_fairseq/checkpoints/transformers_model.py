@@ -60,7 +60,9 @@ class PretrainedModel:
                 "an index of safetensors files, with its weight_map, as save_pretrained writes it"
             )
             files = read_json_object(self.path, expected).get("weight_map")
-            if not isinstance(files, dict):
+            if not isinstance(files, dict) or not all(
+                isinstance(file, str) for file in files.values()
+            ):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
             self._file_of = {name: self.path.parent / file for name, file in files.items()}
         else:
@@ -70,12 +72,26 @@ class PretrainedModel:
         return str(self.path)
 
     def __contains__(self, name: str) -> bool:
-        """Whether a parameter of this name is saved."""
-        return name in self._file_of
+        """Whether a parameter is saved, by its name in the model or in the files."""
+        return name in self._file_of or name in self._saved_as
+
+    @cached_property
+    def _saved_as(self) -> dict[str, str]:
+        """Names in the files by names in the model: transformers renames some as it loads them,
+        such as the `embed_out` of GPT-NeoX."""
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming, rename_source_key
+
+        conversions: tuple[list[Any], list[Any]] = [], []
+        for conversion in get_model_conversion_mapping(self.skeleton):
+            conversions[not isinstance(conversion, WeightRenaming)].append(conversion)
+        names = (*conversions, self.skeleton.base_model_prefix, self.skeleton.state_dict())
+        return {rename_source_key(saved, *names)[0]: saved for saved in self._file_of}
 
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it: pages are read when they are
         used."""
+        name = name if name in self._file_of else self._saved_as[name]
         file = _open(self._file_of[name])
         if name not in file.keys():
             raise UserError(
@@ -125,7 +141,7 @@ class PretrainedModel:
         """
         if self.matrix is not None:
             name, tied = self.matrix, None
-            if name not in self:
+            if name not in self._file_of:
                 known = ", ".join([*self._file_of][:5])
                 raise UserError(
                     f"--matrix: found no {name!r} in {self.path}; expected one such as {known}"
@@ -183,7 +199,7 @@ class PretrainedModel:
         path = next(path for path, part in self.skeleton.named_modules() if part is module)
         name = f"{path}.weight"
         if name in self:
-            return name
+            return self._saved_as.get(name, name)
         ending = ".".join(name.split(".")[-2:])
         names = [saved for saved in self._file_of if f".{saved}".endswith(f".{ending}")]
         # Those of additional layers, such as for more tokens ahead, are longer.

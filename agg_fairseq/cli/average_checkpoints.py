@@ -21,7 +21,7 @@ from ..checkpoints import Checkpoint
 from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
 from ..errors import UserError
 from ..result import Result
-from .options import add_options
+from .options import COUNT, add_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--last",
-        type=int,
+        type=COUNT,
         default=5,
         metavar="N",
         help="average the last N checkpoints of the folder",
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="which checkpoints of the folder are used",
     )
     add_options(parser, "output", required=True)
+    add_options(parser, "force")
     add_options(parser, "json")
 
 
@@ -54,4 +55,4 @@ def run(arguments: argparse.Namespace) -> Result:
             "INPUT: expected the folder of a run, or two checkpoints or more, each once"
         )
     checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
-    return average_checkpoints(checkpoints, arguments.output)
+    return average_checkpoints(checkpoints, arguments.output, force=arguments.force)

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         "train_text",
-        help="with --text, the text to count tokens in (default: that of --text)",
+        help="with --text, the text to count tokens in, such as the training text",
     )
     add(
         "--calibrate",

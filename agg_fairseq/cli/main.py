@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from .. import __version__
 from ..columns import METRICS
@@ -47,6 +48,7 @@ FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
 EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(EVAL, "pip install '.[eval]'")}
 """Packages that some commands need, and how to install them."""
+DEBUG = "AGG_DEBUG"  # the variable with which the traceback of an error is shown
 NUMBERS = rb'\{\n  "signature"'
 CHECKPOINT = rb"PK\x03\x04.{26}[^/]+/data\.pkl"  # a zip archive, of which this is the first entry
 BEGINNINGS = {
@@ -60,16 +62,22 @@ BEGINNINGS = {
 """How --output begins: a pattern for each command that has it."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with status 2, without the usage, which is many lines."""
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     """Descriptions keep their lines, and options tell their defaults, unless they are None or
     flags."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return (
-            action.help
-            if action.default in (None, []) or action.nargs == 0
-            else super()._get_help_string(action)
-        )
+        if action.default in (None, []) or action.nargs == 0:
+            return action.help
+        return super()._get_help_string(action)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,24 +112,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{table}\n\n{result.signature}")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except UserError as error:
-        message = str(error)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in EXTRAS:
-            raise
-        message = f"found no {missing}, which this command needs; {EXTRAS[missing]}"
     except KeyboardInterrupt:
         print("agg-fairseq: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `| head`: whoever read has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a name that is too long for a file, a disk that fails
-        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    # fairseq, torch or transformers refuse something
-    except (AssertionError, RuntimeError, ValueError) as error:
-        message = str(error) or repr(error)
+    except Exception as error:
+        message = message_of(error)
+        if message is None or os.environ.get(DEBUG):
+            raise
     finally:
         logging.disable(logging.NOTSET)
     command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
@@ -129,12 +129,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
 
 
+def message_of(error: Exception) -> str | None:
+    """An error that a user may be able to correct, as one line; None for any other error."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        missing = (error.name or "").partition(".")[0]
+        remedy = EXTRAS.get(missing)
+        return remedy and f"found no {missing}, which this command needs; {remedy}"
+    if isinstance(error, OSError):  # a name that is too long for a file, a disk that fails
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    # What fairseq, torch or transformers refuse; it may be a fault of this package too.
+    if isinstance(error, AssertionError | RuntimeError | ValueError):
+        return f"{str(error) or repr(error)} ({DEBUG}=1 shows the traceback)"
+    return None
+
+
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the command line, with the options of the `imported` sub-commands.
 
     Only those are imported: `doctor` must run where the others' needs are missing.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq "
         "criterions, "

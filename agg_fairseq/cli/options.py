@@ -2,7 +2,9 @@
 
 import argparse
 import inspect
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,41 @@ from ..f2.decoupled_decoding import DECODINGS
 from ..names import unique_names
 from ..result import Result
 
+
+@dataclass(frozen=True)
+class Range:
+    """The type of an option that is a number of a range, which `--help` and errors show."""
+
+    kind: type[int] | type[float]
+    least: float
+    most: float = math.inf
+    ends: str = "[]"  # "(" leaves out `least`, and ")" leaves out `most`
+
+    def __call__(self, text: str) -> float:
+        """The number; ArgumentTypeError for one out of the range, infinite, or none."""
+        try:
+            value = self.kind(text)
+        except ValueError:
+            value = math.nan
+        is_left_out = "(" in self.ends and value == self.least
+        is_left_out |= ")" in self.ends and value == self.most
+        if is_left_out or not self.least <= value <= self.most or math.isinf(value):
+            raise argparse.ArgumentTypeError(f"found {text!r}; expected {self}")
+        return value
+
+    def __str__(self) -> str:
+        """The range in words, such as "a whole number of 1 or more"."""
+        number = "a whole number" if self.kind is int else "a number"
+        if self.most < math.inf:
+            return f"{number} in {self.ends[0]}{self.least}, {self.most}{self.ends[1]}"
+        return (
+            f"{number} above {self.least}"
+            if "(" in self.ends
+            else f"{number} of {self.least} or more"
+        )
+
+
+COUNT = Range(int, 1)
 _GROUPS = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace(
     "%", "%%"
 )
@@ -33,16 +70,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "never",
     },
     "context_window": {
-        "type": int, "metavar": "N", "help": "tokens of context before each block of DATA, which "
+        "type": Range(int, 0), "metavar": "N", "help": "tokens of context before each block of DATA, which "
             "are not scored",
     },
     "tokens_per_sample": {
-        "type": int, "metavar": "N",
+        "type": COUNT, "metavar": "N",
         "help": "tokens per block, its context included (default: as in training; for a text, the "
             "models' positions)",
     },
     "max_tokens": {
-        "type": int, "metavar": "N", "help": "tokens per batch (default: 2048, or a block where "
+        "type": COUNT, "metavar": "N", "help": "tokens per batch (default: 2048, or a block where "
             "that is longer)",
     },
     "bpe": {
@@ -71,35 +108,35 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are "
         "detokenized"},
-    "max_texts": {"type": int, "metavar": "N", "help": "continue only the first N prefixes "
+    "max_texts": {"type": COUNT, "metavar": "N", "help": "continue only the first N prefixes "
         "(default: all)"},
-    "prefix_length": {"type": int, "metavar": "N", "help": "tokens that the model is given"},
-    "length": {"type": int, "metavar": "N", "help": "tokens of a continuation and of a reference"},
-    "topk": {"type": int, "metavar": "K", "help": "nearest neighbors of a word, or most probable "
+    "prefix_length": {"type": COUNT, "metavar": "N", "help": "tokens that the model is given"},
+    "length": {"type": COUNT, "metavar": "N", "help": "tokens of a continuation and of a reference"},
+    "topk": {"type": COUNT, "metavar": "K", "help": "nearest neighbors of a word, or most probable "
         "tokens to draw from"},
-    "seed": {"type": int, "metavar": "N", "help": "of the random numbers, 0 to 2⁶³ − 1"},
+    "seed": {"type": Range(int, 0, 2**63 - 1), "metavar": "N", "help": "of the random numbers"},
     "f2_decoding": {
         "choices": DECODINGS,
         "help": "how a factorized output layer goes from class to token (default: as the "
             "checkpoint says)",
     },
     "batch_size": {
-        "type": int, "metavar": "N",
+        "type": COUNT, "metavar": "N",
         "help": "texts at a time; changes no text, except those of sample-class, which the model "
             "itself draws",
     },
     "share": {
-        "type": float, "metavar": "S",
-        "help": "share of the offsets that is added, above 0 to 1, where another text is not to "
+        "type": Range(float, 0, 1, "(]"), "metavar": "S",
+        "help": "share of the offsets that is added, where another text is not to "
             "lose",
     },
     "tokenizer": {"metavar": "FILE", "help": "tokenizer.json of Hugging Face for a text, or the "
         "folder that it is in"},
-    "tokens_per_update": {"type": int, "metavar": "N", "help": "target tokens of an update, on all "
+    "tokens_per_update": {"type": COUNT, "metavar": "N", "help": "target tokens of an update, on all "
         "workers"},
-    "beta2": {"type": float, "metavar": "B", "help": "β₂ of Adam, for a prediction in words"},
-    "epochs": {"type": float, "metavar": "E", "help": "of the training, for the same"},
-    "rare_fraction": {"type": float, "metavar": "X", "help": "--agg-rare-fraction, for the last "
+    "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B", "help": "β₂ of Adam, for a prediction in words"},
+    "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E", "help": "of the training, for the same"},
+    "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X", "help": "--agg-rare-fraction, for the last "
         "line"},
     "as_published": {
         "action": "store_true",
@@ -111,6 +148,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is "
         "one)"},
     "output": {"metavar": "FILE", "help": "file to write"},
+    "force": {"action": "store_true", "help": "replace an existing --output"},
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }  # fmt: skip
 """By the names of the parameters that they are for."""
@@ -142,9 +180,10 @@ def add_options(parser: argparse.ArgumentParser, *names: str, **changes: Any) ->
     """Adds some of `OPTIONS`, where `changes` differ from them."""
     for name in names:
         flags = [f"--{name.replace('_', '-')}"]
-        parser.add_argument(
-            *(["-o"] if name == "output" else []), *flags, **{**OPTIONS[name], **changes}
-        )
+        option = {**OPTIONS[name], **changes}
+        if isinstance(option.get("type"), Range):
+            option["help"] = f"{option['help']}; {option['type']}"
+        parser.add_argument(*(["-o"] if name == "output" else []), *flags, **option)
 
 
 def add_parameters(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from ..data.binarized import in_no_group
 from ..fairseq_glue import option
 from ..functional.gates import AGG_GATES
 from ..objective.agg import DEFAULT_ALPHA, AggObjective
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig, has_joined_dictionary
+from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 logger = logging.getLogger(__name__)
 
@@ -83,11 +83,6 @@ class AggCriterion(LikelihoodCriterion):
             never_rare=in_no_group(self.task.target_dictionary),
             **options,
         )
-
-    def prepare(self) -> None:
-        """Counts the training split if the dictionary has tokens of another language."""
-        if has_joined_dictionary(self.task):
-            _, self.objective.never_rare = self.count_targets()
 
     def start_update(self, update_num: int) -> None:
         """Warns, at the start, of a window that is long compared with the training."""

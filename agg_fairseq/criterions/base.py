@@ -30,11 +30,10 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
-from fairseq.tasks.translation import TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from ..data.binarized import in_no_group, task_name, training_counts
+from ..data.binarized import task_name, training_counts
 from ..errors import UserError, fail
 from ..fairseq_glue import option
 from ..fairseq_glue import output_layer as layers
@@ -158,12 +157,12 @@ class LikelihoodCriterion(FairseqCriterion):
         """
         target, tokens = sample["target"], sample["ntokens"]
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        features, weight, bias = layers.features_of(model, sample["net_input"], self.cfg._name)
+        features, layer = layers.features_of(model, sample["net_input"], self.cfg._name)
         size = self.sample_size(target, tokens)
         output = self.objective(
-            features, weight, target, bias, micro_batch=micro_batch, denominator=size
+            features, target=target, micro_batch=micro_batch, denominator=size, **layer._asdict()
         )
-        return self.result(weight, output, target, tokens, reduce=reduce)
+        return self.result(layer.weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """What fairseq divides the loss of an update by, for a batch with targets (B, T)."""
@@ -260,12 +259,9 @@ class LikelihoodCriterion(FairseqCriterion):
     def prepare(self) -> None:
         """Called once, when the training split has been loaded."""
 
-    def count_targets(self) -> tuple[Tensor, Tensor]:
-        """How often each token is a target in the training split (V,), and which are in no group
-        (V,) bool."""
-        counts = training_counts(self.task, self.cfg.train_subset)
-        is_joined = has_joined_dictionary(self.task)
-        return counts, in_no_group(self.task.target_dictionary, counts if is_joined else None)
+    def count_targets(self) -> Tensor:
+        """How often each token is a target in the training split, (V,) int64."""
+        return training_counts(self.task, self.cfg.train_subset)
 
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins.
@@ -353,12 +349,3 @@ def check_one_dictionary(task: Any) -> None:
             "expected one, since "
             "tokens are counted; add --joined-dictionary to fairseq-preprocess"
         )
-
-
-def has_joined_dictionary(task: Any) -> bool:
-    """Whether the task translates, and has one dictionary for both languages: some tokens are then
-    never a target."""
-    return (
-        isinstance(task, TranslationTask)
-        and task.source_dictionary.symbols == task.target_dictionary.symbols
-    )

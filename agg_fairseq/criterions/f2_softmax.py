@@ -8,8 +8,9 @@ from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from ..errors import fail
-from ..f2 import FactorizedSoftmax
-from ..fairseq_glue.output_layer import output_layer
+from ..f2 import FactorizedSoftmax, factorized_cross_entropy
+from ..fairseq_glue.output_layer import output_layer, without_logits
+from ..modules.linear_logits import leaves
 from .base import CriterionConfig, LikelihoodCriterion
 
 
@@ -34,13 +35,20 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 "expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
-        net_output = model(**sample["net_input"], features_only=True)
-        target = model.get_targets(sample, net_output)
-        output = layer.loss(
-            net_output[0],
+        # Sorted before the model runs, so that a GPU's numbers have arrived when the loss reads them.
+        target = sample["target"]
+        sorted_targets = layer.classes.sort(target, self.padding_idx)
+        parameters = leaves(layer.weight, layer.class_weight)
+        features = without_logits(model, sample["net_input"], parameters, self.cfg._name)
+        output = factorized_cross_entropy(
+            features,
+            layer.weight,
+            layer.class_weight,
             target,
+            layer.classes,
             label_smoothing=self.cfg.label_smoothing,
             ignore_index=self.padding_idx,
+            sorted_targets=sorted_targets,
         )
         size, positions = (
             self.sample_size(target, sample["ntokens"]),

@@ -123,12 +123,11 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}
-        features, weight, bias = features_of(model, net_input, self.cfg._name)
+        features, layer = features_of(model, net_input, self.cfg._name)
         output = gated_cross_entropy(
             features[:, start - 1 :],
-            weight,
-            continuation,
-            bias=bias,
+            target=continuation,
+            **layer._asdict(),
             position_weight=torch.zeros_like(continuation, dtype=torch.float32),
             candidates=given_tokens(continuation, repeated),
             ignore_index=self.padding_idx,
@@ -139,5 +138,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             "ul_sequence_loss": (output.ul_loss.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
-        output = self.objective.complete(output, weight, size, logged)
-        return self.result(weight, output, continuation, number, likelihood=False, reduce=reduce)
+        output = self.objective.complete(output, layer.weight, size, logged)
+        return self.result(
+            layer.weight, output, continuation, number, likelihood=False, reduce=reduce
+        )

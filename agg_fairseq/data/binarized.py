@@ -63,13 +63,9 @@ def training_pair(
     return asked[0]
 
 
-def in_no_group(dictionary: Any, target_counts: Tensor | None = None) -> Tensor:
-    """(V,) bool, the tokens that are in no frequency group, and that no method treats as rare.
-
-    These are the special symbols, and the entries that only fill the dictionary. If it is joined
-    with that of the source language, give `target_counts` (V,), those of the target side of the
-    training split: the tokens that never occur there are then in no group either.
-    """
+def in_no_group(dictionary: Any) -> Tensor:
+    """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
+    frequency group, and no method treats them as rare."""
     # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of
     # those in use.
     entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
@@ -77,7 +73,7 @@ def in_no_group(dictionary: Any, target_counts: Tensor | None = None) -> Tensor:
         [not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries]
     )
     is_excluded[: dictionary.nspecial] = True
-    return is_excluded if target_counts is None else is_excluded | (target_counts == 0)
+    return is_excluded
 
 
 def training_counts(task: Any, split: str) -> Tensor:

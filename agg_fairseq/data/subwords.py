@@ -85,7 +85,10 @@ class TokenizerOptions:
         encoder, space = self._encoder(), " " if self.kind == "gpt2" and self.after_space else ""
 
         def split(word: str) -> list[str]:
-            return encoder.encode(f"{space}{word}").split(" ")
+            try:
+                return encoder.encode(f"{space}{word}").split(" ")
+            except KeyError:  # a piece that encoder.json lacks
+                return []
 
         if self.kind != "gpt2":
             return WordTokenizer(self.kind, index, dictionary.unk(), split)

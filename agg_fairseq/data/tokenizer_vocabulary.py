@@ -102,7 +102,12 @@ class TokenizerVocabulary(Vocabulary):
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens."""
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        try:
+            return self.tokenizer.encode(text, add_special_tokens=False)
+        except Exception as error:  # a bare one of tokenizers
+            raise UserError(
+                f"{self.path}: {first_line(error)}; expected a tokenizer that can encode any text"
+            ) from error
 
     @cached_property
     def tokens(self) -> list[str]:

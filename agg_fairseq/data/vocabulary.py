@@ -104,13 +104,13 @@ class BinarizedVocabulary(Vocabulary):
     @property
     def excluded(self) -> Tensor:
         """As `in_no_group`, which the criterions ask too."""
-        return in_no_group(self.dictionary, self.counts if self.joined else None)
+        return in_no_group(self.dictionary)
 
     @property
     def special_ids(self) -> list[int]:
         """The special tokens, and the entries without occurrences that fairseq pads a dictionary
         with."""
-        return in_no_group(self.dictionary).nonzero().squeeze(1).tolist()
+        return self.excluded.nonzero().squeeze(1).tolist()
 
     @property
     def unused(self) -> list[int]:

@@ -31,6 +31,7 @@ def calibrate(
     split: str = "valid",
     occurrences_in: str | Path | None = None,
     share: float = 1.0,
+    force: bool = False,
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
@@ -49,6 +50,7 @@ def calibrate(
             `perplexity` does.
         share: of the offsets that is added, in (0, 1]; below 1, groups come only nearer to how
             often they appear.
+        force: replace an existing output.
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and
@@ -60,9 +62,7 @@ def calibrate(
 
     from .. import models as _  # noqa: F401 — registers the architectures of this package
 
-    if not 0 < share <= 1:
-        raise UserError(f"--share: expected a number in (0, 1], got {share}")
-    check_writable(output, model.path)
+    check_writable(output, model.path, replace=force)
     architecture = model.model_options.get("_name") or model.model_options.get("arch")
     name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
     with_bias = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
@@ -113,7 +113,7 @@ def calibrate(
     options.update(names, unigram_bias="learned")
     atomic_write(output, lambda temporary: torch.save(state, temporary))
 
-    as_it_was = statistics.measures()
+    as_it_was = statistics.compute()
     rows = {"as it was": {measure: as_it_was[measure] for measure in COLUMNS}}
     rows["calibrated"] = statistics.calibrated(offsets)
     settings = {

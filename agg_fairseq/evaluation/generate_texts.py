@@ -76,7 +76,15 @@ def generate_texts(
     adds_bos = getattr(task.args, "add_bos_token", False)
     check_finite(model.path, dict(network.named_parameters()))
     count_tokens(data, dictionary, split)  # fairseq would read what a damaged index says
-    size = prefix_length + length
+    size, positions = prefix_length + length, network.max_positions()
+    is_longer = size + adds_bos > positions
+    if is_longer and isinstance(
+        getattr(network.decoder, "embed_positions", None), torch.nn.Embedding
+    ):
+        raise UserError(
+            f"{model}: found {positions} positions; expected {size + adds_bos}, as many as a text "
+            "has tokens; lower --length"
+        )
     task.args.tokens_per_sample = size
     task.load_dataset(split)
     # item i: the tokens before those of block i, its tokens, …
@@ -120,6 +128,7 @@ def generate_texts(
         "texts": len(blocks),
         "prefix": prefix_length,
         "length": length,
+        "beyond-positions": positions if is_longer else None,  # the model extrapolates
         "decoding": "greedy" if topk is None else f"top-k={topk}",
         "f2-decoding": used_decoding or None,
         "seed": seed,

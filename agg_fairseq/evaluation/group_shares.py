@@ -10,7 +10,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 from ..functional import forgetting, forgotten, rarest
-from ..metrics.groups import GROUPS
+from ..metrics.groups import GROUPS, UNSEEN
 from ..result import Result
 
 BETAS, BEST = (0.95, 0.98, 0.99, 0.999), 0.999
@@ -81,14 +81,15 @@ def group_shares(
     frequencies = vocabulary.counts
     by_frequency = vocabulary.groups(groups)
     members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
-    # special targets too
-    members["total"] = (~vocabulary.excluded | (frequencies > 0)).nonzero().squeeze(1)
-    gated = rarest(frequencies, rare_fraction, vocabulary.excluded)
+    occurs = frequencies > 0
+    members["total"] = occurs.nonzero().squeeze(1)  # special targets too
+    gated = occurs & rarest(frequencies, rare_fraction, vocabulary.excluded)
     members[f"rarest {100 * rare_fraction:g}%"] = gated.nonzero().squeeze(1)
-    never = frequencies == 0
-    unknown = max((in_split[never].sum() / in_split.sum()).item() for in_split in counts.values())
-    if unknown:
-        members["never in training"] = never.nonzero().squeeze(1)
+    elsewhere = sum(counts.values()) > 0  # special targets of another split too
+    unseen = ~occurs & (~vocabulary.excluded | elsewhere)
+    if unseen.any():
+        members[UNSEEN] = unseen.nonzero().squeeze(1)
+    unknown = max((in_split[~occurs].sum() / in_split.sum()).item() for in_split in counts.values())
     change = {}
     if tokens_per_update is not None:
         best = forgetting(frequencies, tokens_per_update, BEST)

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints import EmbeddingSource
+from ..columns import with_groups
 from ..errors import UserError
 from ..metrics.groups import GROUPS
 from ..result import Result
@@ -53,10 +54,8 @@ def isotropy(
             model.output_embedding  # noqa: B018 — all files are looked at before the first is measured
     else:
         by_frequency = load_embedding_vocabulary(models, data, train_text).groups(groups)
-        sizes, members = (
-            by_frequency.sizes(),
-            {group: by_frequency.members(group) for group in GROUPS},
-        )
+        sizes = by_frequency.sizes()
+        members = {group: by_frequency.members(group) for group in by_frequency.names}
     rows = {}
     for name, model in tqdm(
         models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False
@@ -88,7 +87,7 @@ def isotropy(
         "isotropy": "eigenvectors-of-WtW,float64",
         **frequency_settings(data, train_text, groups),
     }
-    return Result(rows, COLUMNS, settings, {"groups": sizes})
+    return Result(rows, with_groups(COLUMNS, tuple(members)), settings, {"groups": sizes})
 
 
 def geometry_by_group(

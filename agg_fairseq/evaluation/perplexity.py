@@ -94,7 +94,7 @@ def perplexity(
             "matrix": None,
             "tokens": statistics.tokens,
             "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
-            **statistics.measures(),
+            **statistics.compute(),
         }
         if name in with_matrix:
             row["matrix"] = model.output_embedding.description
@@ -123,9 +123,9 @@ def perplexity(
                 f"{name}, {share:.0%}": statistics.calibrated(share * offsets) for share in shares
             }
     rows[HUMAN] = {"unique_predictions": statistics.unique_targets()}
-    rows[UNIGRAM] = {
-        "expected_over_observed": statistics.frequencies_over_observed(vocabulary.counts)
-    }
+    if vocabulary.counts is not None:
+        reference = statistics.frequencies_over_observed(vocabulary.counts)
+        rows[UNIGRAM] = {"expected_over_observed": reference}
     targets = statistics.targets()
     shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in members.names)
     settings = {

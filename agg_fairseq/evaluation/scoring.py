@@ -15,7 +15,7 @@ from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
-from ..functional.early_gradients import CHUNK_ELEMENTS
+from ..functional.early_gradients import chunk_rows
 from ..integrations import load_pretrained
 from .inputs import load_embedding_vocabulary, load_vocabulary
 
@@ -95,37 +95,51 @@ class BinarizedText:
         translation model."""
         from ..models.from_checkpoint import build_model
 
-        checkpoint, context = models[name], self.context_window
-        if checkpoint.is_language_model:
-            length = self._length(models)
-            model, task = build_model(
-                checkpoint, self.data, {"sample_break_mode": "none", "tokens_per_sample": length}
-            )
-            positions = model.max_positions()
-            if not 0 <= context < length <= positions:  # fairseq would leave out longer blocks
-                found = f"found {length}, {context} of them context, and {positions} positions of the model"
-                raise UserError(
-                    f"--tokens-per-sample: {found}; expected more than context, at "
-                    "most the positions"
-                )
-            task.args.tokens_per_sample = length - context
-        else:
-            model, task = build_model(checkpoint, self.data)
+        # The positions of the model are those that it was trained with, whatever is scored.
+        model, task = build_model(models[name], self.data, {"sample_break_mode": "none"})
         model.to(device)
-        task.load_dataset(self.split)
-        dataset, limit = task.dataset(self.split), {"max_positions": model.max_positions()}
-        if checkpoint.is_language_model:
-            limit["max_tokens"] = self.max_tokens or max(2048, length)
-            batches = task.eval_lm_dataloader(
-                dataset=dataset, num_workers=0, context_window=context, **limit
-            )
+        if models[name].is_language_model:
+            batches = self._blocks(model, task, self._length(models))
         else:
-            limit["max_tokens"] = self.max_tokens or 2048
-            batches = task.get_batch_iterator(dataset, ignore_invalid_inputs=True, **limit)
-            batches = batches.next_epoch_itr(shuffle=False)
+            batches = self._pairs(model, task)
         for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
             if "net_input" in sample:
                 yield from _log_probs(model, task, sample)
+
+    def _blocks(self, model: Any, task: Any, length: int) -> Any:
+        """Batches of blocks of a language model; UserError where fairseq-eval-lm leaves out some."""
+        context, positions = self.context_window, model.max_positions()
+        if not context < length <= positions:
+            found = (
+                f"found {length}, {context} of them context, and {positions} positions of the model"
+            )
+            raise UserError(
+                f"--tokens-per-sample: {found}; expected more than context, at most the positions"
+            )
+        task.args.tokens_per_sample = length - context
+        task.load_dataset(self.split)
+        return task.eval_lm_dataloader(
+            dataset=task.dataset(self.split),
+            num_workers=0,
+            context_window=context,
+            max_positions=positions,
+            max_tokens=self.max_tokens or max(2048, length),
+        )
+
+    def _pairs(self, model: Any, task: Any) -> Any:
+        """Batches of the pairs of a translation model; UserError if it cannot read some."""
+        task.load_dataset(self.split)
+        dataset, positions = task.dataset(self.split), model.max_positions()
+        _, longer = dataset.filter_indices_by_size(dataset.ordered_indices(), positions)
+        if len(longer):
+            raise UserError(
+                f"{self.split}: found {len(longer)} of {len(dataset)} pairs of more than "
+                f"{' or '.join(map(str, positions))} tokens, the positions of the model; expected a split without them"
+            )
+        batches = task.get_batch_iterator(
+            dataset, max_positions=positions, max_tokens=self.max_tokens or 2048
+        )
+        return batches.next_epoch_itr(shuffle=False)
 
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
         if self.tokens_per_sample is not None:
@@ -152,7 +166,8 @@ class PlainText:
 
     Args:
         text: file to score.
-        train_text: file in which the tokens are counted; None: `text`.
+        train_text: file in which the tokens are counted, for the frequency groups; None if they are
+            formed by the occurrences in another text.
         tokens_per_sample: tokens per block; None: the positions of the models, at most 1,024.
     """
 
@@ -168,7 +183,12 @@ class PlainText:
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
         """The vocabulary of models, which are checked: all of them can read this text, in the same
         way."""
-        vocabulary = load_embedding_vocabulary(models, None, self.train_text or self.text)
+        for model in models.values():
+            if not isinstance(model, PretrainedModel):
+                raise UserError(
+                    f"{model}: found a model of fairseq; give the text to score by --data"
+                )
+        vocabulary = load_embedding_vocabulary(models, None, self.train_text)
         self._length(models)
         return vocabulary
 
@@ -179,11 +199,12 @@ class PlainText:
 
     def settings(
         self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary
-    ) -> dict[str, str | int]:
+    ) -> dict[str, str | int | None]:
         """How the models read the text."""
         return {
             "tokens-per-sample": self._length(models),
-            "counted-in": Path(self.train_text or self.text).name,
+            "counted-in": None if self.train_text is None else Path(self.train_text).name,
+            "dtype": "float32",
         }
 
     @torch.no_grad()
@@ -197,7 +218,7 @@ class PlainText:
         """All tokens but the first of each block; so their mean is the loss of transformers over
         the same blocks."""
         model, length = models[name], self._length(models)
-        network = load_pretrained(model.path)
+        network = load_pretrained(model.path, dtype=torch.float32)  # in whatever it was saved
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
         )
@@ -211,7 +232,7 @@ class PlainText:
         blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):
             logits = network(input_ids=block[None].to(device)).logits[0, :-1]  # (T − 1) x V
-            rows = max(1, CHUNK_ELEMENTS // logits.size(1))
+            rows = chunk_rows(logits.t())
             for chunk, target in zip(
                 logits.split(rows), block[1:].to(device).split(rows), strict=True
             ):
@@ -245,7 +266,7 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     """The positions of a batch that fairseq-eval-lm counts.
 
     Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D),
-    it takes the memory of a few times `CHUNK_ELEMENTS` numbers, whatever the batch.
+    it takes the memory of a few such chunks, whatever the batch.
     """
     from fairseq import utils
 
@@ -272,7 +293,7 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     finally:
         if layer is not None:
             del decoder.output_layer  # so that the method of the class is found again
-    rows = max(1, CHUNK_ELEMENTS // len(task.target_dictionary))
+    rows = chunk_rows(output.new_empty(len(task.target_dictionary), 0))
     for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
         # 1 x n x V, or features for an adaptive softmax
         output = chunk[None] if inputs is None else layer(chunk[None])

@@ -8,10 +8,13 @@ costs `C + |class of y_i|` products of length D instead of V. Where MefMax gives
 same mass, that is V/C in the mean over positions. With label smoothing every token has some of the
 target distribution, so every class is needed and the cost is that of the full softmax.
 
-The class term is a plain softmax over (N, C). The token term runs through the same loop as
-`gated_cross_entropy`, class by class over the positions whose target is in the class, with its
-gradients formed on the way: beyond inputs and gradients it holds one chunk of logits, and the rows
-of one class.
+Both terms are softmax layers over a part of the rows of [U; W], whose gradients are formed on the
+way: the class term for all positions, the token term for positions that are sorted by the class of
+their targets, so that each class takes a slice of them. MefMax makes dozens of classes, of which
+most are small, and on a GPU a small product takes as long as its launch. So neighboring classes are
+merged into one product, and the logits of another class than the target's masked, where this costs
+less than the launches that it saves. Beyond inputs and gradients, the loss holds one chunk of logits
+and the rows of one class.
 """
 
 from typing import Any, NamedTuple
@@ -21,21 +24,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..functional.early_gradients import (
+    chunk_rows,
     refuse_second_derivatives,
     wants_gradient,
     with_gradients,
     working_dtype,
 )
 from ..functional.gated_cross_entropy import (
-    PositionOrder,
+    add_product_,
     check_arguments,
-    values_and_gradients,
+    product,
+    product_dtype,
+    residual_scale,
+    sums_in_float32,
 )
-from .token_classes import Block, TokenClasses, check_classes
+from ..functional.softmax_residual import likelihood_residual
+from .token_classes import SortedTargets, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
 """Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache
 can hold."""
+GPU_ELEMENTS = 2**27
+"""The same on a GPU, where launches count."""
+MERGED_LOGITS = 2**10
+"""Logits whose products and softmax take as long as the calls for one more class."""
+GPU_MERGED_LOGITS = 2**22
+"""The same on a GPU: ten launches, 50 µs, at 8 to 12 ps for each logit (D of 512 to 1,024)."""
 
 
 class FactorizedOutput(NamedTuple):
@@ -58,6 +72,7 @@ def factorized_cross_entropy(
     *,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
+    sorted_targets: SortedTargets | None = None,
 ) -> FactorizedOutput:
     """The negative log-likelihood of the factorized softmax; ValueError for shapes that do not fit.
 
@@ -74,6 +89,7 @@ def factorized_cross_entropy(
         label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but
             the target.
         ignore_index: target value of the positions that contribute nothing (padding).
+        sorted_targets: `classes.sort(target, ignore_index)`, if it was called before.
 
     Examples:
         >>> H, W, U = torch.ones(1, 3), torch.zeros(4, 3), torch.zeros(2, 3, requires_grad=True)
@@ -87,52 +103,189 @@ def factorized_cross_entropy(
     """
     check_arguments(features, target, len(weight), label_smoothing, ignore_index)
     check_classes(weight, class_weight, classes)
-    shape = target.shape
-    features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
-    # Half-precision features get the sum of both terms' gradients in float32, rounded once.
-    wide = features.to(working_dtype(features))
+    if sorted_targets is None:
+        sorted_targets = classes.sort(target, ignore_index)
+    features = features.reshape(-1, features.size(-1))
+    inputs, dtype = (features, weight, class_weight), product_dtype(features)
+    with torch.autocast(features.device.type, enabled=False):
+        values, gradients = _values_and_gradients(
+            *inputs,
+            classes,
+            sorted_targets,
+            label_smoothing,
+            dtype=dtype,
+            wanted=tuple(map(wants_gradient, inputs)),
+        )
+    loss = with_gradients(values[0].sum(), inputs, gradients, sorted_targets.starts[-1])
+    losses, class_nll, token_nll = values.view(3, *target.shape)
+    return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
 
-    # The positions of each class, without the ignored ones, which are sorted behind the last class.
-    # To learn how many there are is the only time that a GPU is waited for; `bincount` would wait
-    # once more.
-    ignored = target == ignore_index
-    # N
-    target_class = classes.of_token[target.masked_fill(ignored, 0)].masked_fill(
-        ignored, classes.number
-    )
-    numbers = _class_sizes(target_class, classes.number + 1).tolist()
-    rows_of_class = list(torch.argsort(target_class, stable=True).split(numbers))[: classes.number]
-    rows = torch.cat(rows_of_class)  # n <= N
 
-    # The class term. Of the target distribution Q a class holds `share` for each of its tokens, and
-    # the target's class `at_target` more.
+@torch.no_grad()
+def _values_and_gradients(
+    features: Tensor,
+    weight: Tensor,
+    class_weight: Tensor,
+    classes: TokenClasses,
+    order: SortedTargets,
+    label_smoothing: float,
+    *,
+    dtype: torch.dtype,
+    wanted: tuple[bool, bool, bool],
+) -> tuple[Tensor, list[Tensor | None]]:
+    """The losses, −log p1 and −log p2, as one tensor (3, N), zero at ignored positions; and the
+    gradients of the sum of the losses with respect to H, W and U, None where not wanted."""
+    wide = working_dtype(features)
+    starts = order.on_host.tolist()  # a GPU is waited for, unless the numbers have arrived
+    kept = order.positions[: starts[-1]]  # n <= N
+    # Without products of half precision that are summed in float32, the rounded numbers are
+    # multiplied in float32.
+    operand = dtype if sums_in_float32(dtype, features.device) else wide
+    h = features.index_select(0, kept).to(dtype).to(operand)
+    w = weight.to(dtype).to(operand)
+    values = features.new_zeros(3, len(kept), dtype=wide)
+    losses, class_nll, token_nll = values
+    grad_h = torch.zeros_like(h, dtype=wide) if wanted[0] else None  # n x D
+    grad_weight = torch.zeros_like(weight, dtype=wide) if wanted[1] else None  # V x D
+    grad_class_weight = torch.zeros_like(class_weight, dtype=wide) if wanted[2] else None  # C x D
+
+    # Of the target distribution Q each token has `share`, and the target `at_target` more.
     share = label_smoothing / max(classes.vocabulary - 1, 1)
     at_target = 1 - label_smoothing - share
-    log_p1 = class_log_prob(wide[rows], class_weight)  # n x C
-    nll = -log_p1.gather(1, classes.of_token[target[rows]][:, None]).squeeze(1)  # n
-    losses = nll
-    if share:
-        sizes = _class_sizes(classes.of_token, classes.number)  # C, tokens
-        losses = at_target * nll - share * (log_p1 * sizes).sum(1)
-    zeros = log_p1.new_zeros(len(target))
-    class_nll, class_losses = zeros.index_add(0, rows, nll), zeros.index_add(0, rows, losses)
 
-    # The token term. `wide` gets its gradient, while the products take the features as they came.
-    inputs = (wide, weight)
-    token_nll, token_losses, gradients = _token_term(
-        features.detach(), weight.detach(), target, rows_of_class, classes, at_target, share,
-        wanted=tuple(map(wants_gradient, inputs)),
-    )  # fmt: skip
-    token_loss = with_gradients(token_losses.sum(), inputs, gradients, (~ignored).sum())
-    class_loss = class_losses.sum()
-    class_nll, class_losses = class_nll.detach(), class_losses.detach()
-    values = (class_nll + token_nll, class_losses + token_losses, class_nll, token_nll)
-    return FactorizedOutput(class_loss + token_loss, *(value.view(shape) for value in values))
+    # The class term is small, and all in float32, since each row of U is a sum over many positions.
+    of_class = order.of_class[: len(kept)].long()
+    _add_term(
+        h.to(wide),
+        class_weight.to(wide),
+        of_class,
+        at_target,
+        share * classes.sizes.to(wide) if share else None,
+        None,
+        losses,
+        class_nll,
+        grad_h,
+        grad_class_weight,
+    )
+    for first, last, spans in _groups(starts, classes, bool(share), features.is_cuda):
+        tokens = classes.tokens(first, last)
+        rows = w[tokens]  # M x D
+        into_rows = None
+        if grad_weight is not None:
+            is_view = isinstance(tokens, slice)
+            into_rows = grad_weight[tokens] if is_view else torch.zeros_like(rows, dtype=wide)
+        for start, stop, is_own in spans:
+            span = slice(start, stop)
+            y = order.ranks[span] - classes.starts[first]
+            masks = None
+            if first != last:
+                masks = of_class[span, None], classes.of_token[tokens]
+            _add_term(
+                h[span],
+                rows,
+                y if is_own else torch.zeros_like(y),
+                at_target if is_own else 0.0,
+                share or None,
+                masks,
+                losses[span],
+                token_nll[span] if is_own else torch.zeros_like(token_nll[span]),
+                None if grad_h is None else grad_h[span],
+                into_rows,
+            )
+        if into_rows is not None and not isinstance(tokens, slice):
+            grad_weight.index_copy_(0, tokens, into_rows)
+
+    grad_features = None
+    if grad_h is not None:
+        grad_features = torch.zeros_like(features, dtype=wide).index_copy_(0, kept, grad_h)
+    values = values.new_zeros(3, len(features)).index_copy_(1, kept, values)
+    return values, [grad_features, grad_weight, grad_class_weight]
 
 
-def _class_sizes(class_of: Tensor, classes: int) -> Tensor:
-    """(C,) int64, from (n,) int64. Unlike `bincount`, it does not make the host wait for a GPU."""
-    return class_of.new_zeros(classes).index_add_(0, class_of, torch.ones_like(class_of))
+Span = tuple[int, int, bool]
+"""The first sorted position, the last one + 1, and whether their targets are in the class."""
+
+
+def _groups(
+    starts: list[int], classes: TokenClasses, smoothing: bool, is_cuda: bool
+) -> list[tuple[int, int, list[Span]]]:
+    """The first and the last class of each product over rows of W, and the positions that it takes.
+
+    Merging a group of n positions and M tokens with a class of n' and M' adds n·M' + n'·M logits.
+    With label smoothing, no classes are merged, and each takes all positions. What has one token is
+    left out, since p2 is 1 there whatever the logit, and so is what has no position.
+    """
+    most = GPU_MERGED_LOGITS if is_cuda else MERGED_LOGITS
+    groups: list[tuple[int, int, list[Span]]] = []
+    first = 0
+    for last in range(classes.number):
+        start, stop = starts[first], starts[last + 1]
+        size = classes.starts[last + 1] - classes.starts[first]
+        if last + 1 < classes.number and not smoothing:
+            more_positions = starts[last + 2] - stop
+            more_tokens = classes.starts[last + 2] - classes.starts[last + 1]
+            if (stop - start) * more_tokens + more_positions * size <= most:
+                continue
+        spans = [(start, stop, True)]
+        if smoothing:
+            spans += [(0, start, False), (stop, starts[-1], False)]
+        spans = [span for span in spans if span[0] < span[1]]
+        if size > 1 and spans:
+            groups.append((first, last, spans))
+        first = last + 1
+    return groups
+
+
+def _add_term(
+    h: Tensor,
+    rows: Tensor,
+    y: Tensor,
+    at_target: float,
+    share: Tensor | float | None,
+    masks: tuple[Tensor, Tensor] | None,
+    losses: Tensor,
+    nll: Tensor,
+    grad_h: Tensor | None,
+    grad_rows: Tensor | None,
+) -> None:
+    """Adds a softmax over M rows (M, D) for n positions h (n, D) to everything that comes after.
+
+    y (n,) is the row of the target. Q is `at_target` there and, with label smoothing, `share` more
+    at every row, a number or (M,); its sum ω may be less than 1. `masks`, if any: the class of each
+    position (n, 1) and of each row (M,), where only rows of the position's class compete.
+    """
+    dtype, wide, number = h.dtype, losses.dtype, len(rows)
+    # Products of half precision are fast where rows are aligned.
+    width = number if dtype == wide else -(-number // 8) * 8
+    scale = residual_scale(dtype, None, 0.0)
+    step = chunk_rows(rows)
+    for start in range(0, len(h), step):
+        part = slice(start, start + step)
+        logits = h.new_empty(len(h[part]), width, dtype=wide)[:, :number]
+        product(h[part], rows.t(), out=logits)
+        if masks is not None:
+            logits.masked_fill_(masks[0][part] != masks[1], -torch.inf)
+        if share is None:
+            result = likelihood_residual(
+                logits, y[part], None, label_smoothing=0.0, softcap=None, scale=scale, dtype=dtype
+            )
+            nll[part] += result.nll
+            losses[part] += result.losses
+            residual = result.matrix
+        else:
+            log_probs = torch.log_softmax(logits, 1, out=logits)
+            at_y = log_probs.gather(1, y[part, None])  # n x 1
+            nll[part] -= at_y.squeeze(1)
+            losses[part].sub_(at_y.squeeze(1), alpha=at_target)
+            losses[part] -= (log_probs * share).sum(1)
+            omega = at_target + (share.sum() if isinstance(share, Tensor) else share * number)
+            residual = log_probs.exp_().mul_(omega).sub_(share)
+            residual.scatter_add_(1, y[part, None], torch.full_like(at_y, -at_target))
+            residual = residual.mul_(scale).to(dtype)
+        if grad_h is not None:
+            add_product_(grad_h[part], residual, rows, 1 / scale)
+        if grad_rows is not None:
+            add_product_(grad_rows, residual.t(), h[part], 1 / scale)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
@@ -140,80 +293,6 @@ def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
     dtype = working_dtype(features)
     with torch.autocast(features.device.type, enabled=False):
         return F.log_softmax(F.linear(features.to(dtype), class_weight.to(dtype)), dim=-1)
-
-
-@torch.no_grad()
-def _token_term(
-    features: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    rows_of_class: list[Tensor],
-    classes: TokenClasses,
-    at_target: float,
-    share: float,
-    *,
-    wanted: tuple[bool, bool],
-) -> tuple[Tensor, Tensor, list[Tensor | None]]:
-    """−log p2, class by class, of H (N, D), W (V, D) and y (N,).
-
-    Returns the NLL (N,), the summands of the loss (N,) and the gradients of their sum, in the dtype
-    of the sums. `at_target` is what the target's entry of Q has beyond the others, and `share` that
-    of every token.
-    """
-    dtype = working_dtype(features)
-    nll = features.new_zeros(len(features), dtype=dtype)  # N
-    losses = torch.zeros_like(nll)  # N
-    grad_features = torch.zeros_like(features, dtype=dtype) if wanted[0] else None  # N x D
-    grad_weight = torch.zeros_like(weight, dtype=dtype) if wanted[1] else None  # V x D
-
-    def run_class(
-        number: int, of_class: Tensor, rows: Tensor, target: Tensor, at_target: float
-    ) -> Tensor:
-        """Adds the positions `rows` (n,) in one class, with its rows of W; returns −log p2 of
-        `target`, (n,).
-
-        Inside the class Q sums to ω = at_target + share·size. So the loss is ω times a
-        cross-entropy whose label smoothing leaves share/ω to each token.
-        """
-        omega = at_target + share * len(of_class)
-        everything, number_of_rows = torch.arange(len(rows), device=rows.device), len(rows)
-        order = PositionOrder(everything, None, torch.tensor([number_of_rows] * 2))
-        values, (into_features, into_weight, _) = values_and_gradients(
-            features[rows],
-            of_class,
-            None,
-            target,
-            order,
-            wanted=(*wanted, False),
-            label_smoothing=share / omega * (len(of_class) - 1),
-        )
-        losses.index_add_(0, rows, values["losses"], alpha=omega)
-        if grad_features is not None:
-            grad_features.index_add_(0, rows, into_features, alpha=omega)
-        start = 0
-        for block in classes.blocks[number] if grad_weight is not None else ():
-            length = block.stop - block.start if isinstance(block, slice) else len(block)
-            gradient, start = into_weight[start : start + length], start + length
-            if isinstance(block, slice):
-                grad_weight[block].add_(gradient, alpha=omega)
-            else:
-                grad_weight.index_add_(0, block, gradient, alpha=omega)
-        return values["nll"]
-
-    # The positions of each class that has any; with smoothing, every position in every class.
-    kept = sum(map(len, rows_of_class))
-    for number, rows in enumerate(rows_of_class):
-        if classes.sizes[number] == 1:  # p2 is 1, whatever the logit
-            continue
-        of_class = classes.rows(weight, number)  # size x D
-        if len(rows):
-            nll[rows] = run_class(number, of_class, rows, classes.position[target[rows]], at_target)
-        if share and len(rows) < kept:
-            others = torch.cat([other for i, other in enumerate(rows_of_class) if i != number])
-            # these positions have no target in the class: at_target is 0
-            anywhere = torch.zeros_like(others)
-            run_class(number, of_class, others, anywhere, 0.0)
-    return nll, losses, [grad_features, grad_weight]
 
 
 def joint_log_prob(
@@ -240,15 +319,10 @@ class _JointLogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, log_p1: Tensor, classes: TokenClasses) -> Tensor:
         """Joint log-probabilities (N, V) of logits (N, V) and log p1 (N, C), in place."""
-        rows = max(1, CACHED_ELEMENTS // classes.vocabulary)
+        rows = _rows_at_a_time(logits)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
-            for number, blocks in enumerate(classes.blocks):
-                shift = (log_p1_of_part[:, number] - log_sum_exp(part, blocks))[:, None]  # n x 1
-                for block in blocks:
-                    if isinstance(block, slice):
-                        part[:, block].add_(shift)
-                    else:
-                        part[:, block] += shift  # the columns are copied
+            shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
+            part.add_(shift.index_select(1, classes.of_token))
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes
@@ -260,25 +334,23 @@ class _JointLogProb(torch.autograd.Function):
         for log p1."""
         refuse_second_derivatives()
         joint, log_p1 = ctx.saved_tensors
-        grad_logits, grad_log_p1 = torch.empty_like(gradient), torch.empty_like(log_p1)
-        for number, blocks in enumerate(ctx.classes.blocks):
-            total = sum(gradient[:, block].sum(1) for block in blocks)  # N
-            grad_log_p1[:, number] = total
-            for block in blocks:
-                p2 = (joint[:, block] - log_p1[:, number, None]).exp_()
-                grad_logits[:, block] = torch.addcmul(
-                    gradient[:, block], p2, total[:, None], value=-1
-                )
-        return grad_logits, grad_log_p1, None
+        of_token, rows = ctx.classes.of_token, _rows_at_a_time(joint)
+        grad_logits, sums = torch.empty_like(gradient), torch.empty_like(log_p1)
+        for start in range(0, len(joint), rows):
+            part = slice(start, start + rows)
+            sums[part] = ctx.classes.reduce(gradient[part], torch.sum, 0.0)
+            p2 = (joint[part] - log_p1[part].index_select(1, of_token)).exp_()
+            of_class = sums[part].index_select(1, of_token)
+            torch.addcmul(gradient[part], p2, of_class, value=-1, out=grad_logits[part])
+        return grad_logits, sums, None
+
+
+def _rows_at_a_time(logits: Tensor) -> int:
+    """The rows of (N, V) that are normalized at a time, at least one."""
+    return max(1, (GPU_ELEMENTS if logits.is_cuda else CACHED_ELEMENTS) // logits.size(1))
 
 
 def linear(features: Tensor, weight: Tensor) -> Tensor:
     """H Wᵀ in the wider dtype of the two."""
     dtype = torch.promote_types(features.dtype, weight.dtype)
     return F.linear(features.to(dtype), weight.to(dtype))
-
-
-def log_sum_exp(logits: Tensor, blocks: tuple[Block, ...]) -> Tensor:
-    """The log-sum-exp (N,) of logits (N, V) over the columns of one class."""
-    sums = [torch.logsumexp(logits[:, block], 1) for block in blocks]
-    return sums[0] if len(sums) == 1 else torch.logsumexp(torch.stack(sums, 1), 1)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .cross_entropy import class_log_prob, linear
-from .token_classes import TokenClasses, check_classes, indices
+from .token_classes import TokenClasses, check_classes
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """Ways to choose the next token: from the joint distribution, or its class first."""
@@ -49,17 +49,29 @@ def decoupled_log_prob(
         # |c(k)|.
         log_p1 = class_log_prob(features, class_weight)  # N x C
         # N x C
-        outside = log_p1.clamp(min=-LEAST_CLASS) - log_p1.new_tensor(classes.sizes).log() - OUTSIDE
+        outside = log_p1.clamp(min=-LEAST_CLASS) - classes.sizes.log() - OUTSIDE
         log_probs = outside.index_select(1, classes.of_token)  # N x V
 
         # Then log p2 replaces it inside.
+        if _knows_no_numbers(features):
+            is_inside = classes.of_token == chosen[:, None]  # N x V
+            logits = (
+                linear(features, weight).to(log_probs.dtype).masked_fill_(~is_inside, -torch.inf)
+            )
+            return torch.where(is_inside, logits.log_softmax(1), log_probs).view(shape)
         for number in chosen.unique().tolist():
             rows = (chosen == number).nonzero()  # n x 1
-            tokens = torch.cat([indices(block, rows.device) for block in classes.blocks[number]])
-            # n x tokens of the class
-            logits = linear(features[rows[:, 0]], classes.rows(weight, number))
+            tokens = classes.order[classes.starts[number] : classes.starts[number + 1]]
+            of_class = weight[classes.tokens(number, number)]
+            logits = linear(features[rows[:, 0]], of_class)  # n x tokens of the class
             log_probs[rows, tokens] = torch.log_softmax(logits.to(log_probs.dtype), 1)
         return log_probs.view(shape)
+
+
+def _knows_no_numbers(features: Tensor) -> bool:
+    """Is it faster to form all logits than to ask which classes were chosen? On a GPU, whose host
+    would wait for the answer and launch a few products for each class."""
+    return features.is_cuda
 
 
 def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Tensor:

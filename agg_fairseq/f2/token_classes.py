@@ -1,102 +1,158 @@
-"""A partition of the vocabulary into classes, and the positions of the tokens of each class in the
-dictionary."""
+"""A partition of the vocabulary into classes, and targets sorted by it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-RUN = 1024  # this many consecutive tokens or more are addressed as a slice, which copies nothing
+TILE = 256  # the most tokens of one class that are reduced at a time
 
-Block = slice | Tensor
+
+class HostCopy:
+    """Numbers of a device on their way to the host, which waits for them when it reads them."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._arrival = torch.cuda.current_stream().record_event() if numbers.is_cuda else None
+
+    def tolist(self) -> list[int]:
+        """The numbers."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._numbers.tolist()
+
+
+class SortedTargets(NamedTuple):
+    """Positions sorted by the class of their targets, the ignored ones last."""
+
+    positions: Tensor  # (N,) int64
+    ranks: Tensor  # (N,) int64, the rank of the target of each of these positions
+    of_class: Tensor  # (N,) int32, the class of each, C for ignored ones
+    starts: Tensor  # (C + 1,) int64, where each class begins, and the ignored ones
+    on_host: HostCopy  # of `starts`
 
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Each token's class, for any order of the dictionary."""
+    """Each token's class, for any order of the dictionary. `order` has the tokens class by class."""
 
     of_token: Tensor  # (V,) int64 in [0, C), the class of each token
-    position: Tensor  # (V,) int64, the position of each token in its class
-    sizes: tuple[int, ...]  # C numbers, the tokens of each class
-    # For each class, its tokens in the order of their positions, in pieces: a slice of the
-    # dictionary, or indices (n,). A dictionary sorted by frequency gives slices, but for a few
-    # special tokens.
-    blocks: tuple[tuple[Block, ...], ...]
+    order: Tensor  # (V,) int64, the tokens sorted by class, then by index
+    rank: Tensor  # (V,) int64, the position of each token in `order`
+    sizes: Tensor  # (C,) int64, the number of tokens of each class
+    starts: tuple[int, ...]  # C + 1 numbers: class c has the ranks from starts[c] to starts[c + 1]
+    runs: tuple[slice | None, ...]  # for each class, its tokens if they are consecutive
+    # How a row of V values is reduced to C: by the columns (tiles, tile) of each tile of one class,
+    # then by the tiles (C, most) of each class; with masks of what only fills the tables.
+    tables: tuple[tuple[Tensor, Tensor], ...]
 
     @classmethod
     def of(cls, class_of_token: Tensor) -> TokenClasses:
-        """The partition that a map (V,) int64 describes; ValueError if a class is negative or
-        empty."""
+        """The partition that a map (V,) int64 describes; ValueError if a class is negative or empty."""
         classes = class_of_token.cpu().numpy()
         sizes = np.bincount(classes)
         if sizes.min() == 0:
             raise ValueError(
-                f"TokenClasses: expected a token in each class, got none in class "
+                "TokenClasses: expected a token in each class, got none in class "
                 f"{int(sizes.argmin())}"
             )
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        order = np.argsort(classes, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+
+        runs: list[slice | None] = []
+        for start, stop in zip(starts[:-1], starts[1:], strict=True):
+            first, last = int(order[start]), int(order[stop - 1])
+            runs.append(slice(first, last + 1) if last - first == stop - start - 1 else None)
+
+        tile = min(TILE, -(-len(order) // len(sizes)))  # the mean size of a class, if that is less
+        tiles_of = -(-sizes // tile)
+        columns = [
+            part
+            for members in np.split(order, starts[1:-1])
+            for part in np.split(members, range(tile, len(members), tile))
+        ]
+        tiles = np.split(np.arange(len(columns)), np.cumsum(tiles_of)[:-1])
         device = class_of_token.device
-        members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
-        position, blocks = torch.empty(len(classes), dtype=torch.int64), []
-        for tokens in members:  # ascending
-            # Long runs of consecutive tokens become slices; all others follow them in one piece of
-            # indices.
-            runs = np.split(tokens, np.nonzero(np.diff(tokens) != 1)[0] + 1)
-            is_long = [len(run) >= RUN or len(runs) == 1 for run in runs]
-            pieces = [
-                slice(int(run[0]), int(run[-1]) + 1)
-                for run, long in zip(runs, is_long, strict=True)
-                if long
-            ]
-            rest = [run for run, long in zip(runs, is_long, strict=True) if not long]
-            if rest:
-                pieces.append(torch.from_numpy(np.concatenate(rest)).to(device))
-            blocks.append(tuple(pieces))
-            position[torch.cat([indices(piece, "cpu") for piece in pieces])] = torch.arange(
-                len(tokens)
-            )
-        return cls(class_of_token, position.to(device), tuple(map(int, sizes)), tuple(blocks))
+        return cls(
+            class_of_token,
+            torch.from_numpy(order).to(device),
+            torch.from_numpy(rank).to(device),
+            torch.from_numpy(sizes).to(device),
+            tuple(map(int, starts)),
+            tuple(runs),
+            (_table(columns, device), _table(tiles, device)),
+        )
 
     @property
     def number(self) -> int:
         """C, the number of classes."""
-        return len(self.sizes)
+        return len(self.runs)
 
     @property
     def vocabulary(self) -> int:
         """V, the number of tokens."""
         return len(self.of_token)
 
-    def rows(self, weight: Tensor, number: int) -> Tensor:
-        """The rows of a (V, D) tensor that belong to a class, in the order of their positions: (n,
-        D).
+    def tokens(self, first: int, last: int) -> slice | Tensor:
+        """The tokens of the classes from `first` to `last` (included), in the order of their ranks.
 
-        A view where the class is one slice of the dictionary, else a copy.
+        A slice of the dictionary, which copies nothing, where there is one class of consecutive tokens;
+        else indices (n,).
         """
-        pieces = [weight[block] for block in self.blocks[number]]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        if first == last and self.runs[first] is not None:
+            return self.runs[first]
+        return self.order[self.starts[first] : self.starts[last + 1]]
+
+    def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
+        """Sorts positions by the class of their targets (...).
+
+        Nothing waits for a GPU here. Where the targets are known before the features, call this
+        before the model runs, so that the numbers have arrived when the loss needs them.
+        """
+        target = target.reshape(-1)
+        ignored = target == ignore_index
+        token = target.masked_fill(ignored, 0)
+        number = self.of_token[token].masked_fill(ignored, self.number)
+        of_class, positions = number.int().sort(stable=True)  # a GPU sorts 32 bits in half the time
+        edges = torch.arange(self.number + 1, dtype=torch.int32, device=target.device)
+        starts = torch.searchsorted(of_class, edges)
+        return SortedTargets(
+            positions, self.rank[token][positions], of_class, starts, HostCopy(starts)
+        )
+
+    def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
+        """A reduction of (N, V) over the tokens of each class: (N, C).
+
+        `reduction` is one such as `torch.sum`, and `nothing` the value that does not change it.
+        """
+        for columns, is_empty in self.tables:
+            parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
+            values = reduction(parts.masked_fill_(is_empty, nothing), 2)
+        return values
 
 
-def indices(block: Block, device: torch.device | str) -> Tensor:
-    """The tokens of a block as indices (n,) on the device."""
-    return (
-        torch.arange(block.start, block.stop, device=device)
-        if isinstance(block, slice)
-        else block.to(device)
-    )
+def _table(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows of numbers as one matrix, filled with zeros; and a mask of these."""
+    table = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+    is_empty = np.ones(table.shape, dtype=bool)
+    for number, row in enumerate(rows):
+        table[number, : len(row)], is_empty[number, : len(row)] = row, False
+    return torch.from_numpy(table).to(device), torch.from_numpy(is_empty).to(device)
 
 
 def check_classes(weight: Tensor, class_weight: Tensor, classes: TokenClasses) -> None:
     """Raises ValueError unless W is (V, D) and U (C, D), for V tokens in C classes."""
-    expected = (
-        (classes.vocabulary, class_weight.size(-1)),
-        (classes.number, class_weight.size(-1)),
-    )
+    dimension = class_weight.size(-1)
+    expected = ((classes.vocabulary, dimension), (classes.number, dimension))
     if (tuple(weight.shape), tuple(class_weight.shape)) != expected:
         raise ValueError(
             f"factorized softmax: expected weight of shape {expected[0]} and class_weight of shape "
-            f"{expected[1]}, got "
-            f"{tuple(weight.shape)} and {tuple(class_weight.shape)}"
+            f"{expected[1]}, got {tuple(weight.shape)} and {tuple(class_weight.shape)}"
         )

@@ -5,12 +5,10 @@ pass of a criterion runs, the `output_layer` of the decoder instance returns its
 logits are computed.
 """
 
-import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-import torch.nn.functional as F
 from fairseq.models import FairseqDecoder
 from torch import Tensor, nn
 
@@ -18,6 +16,7 @@ from ..checkpoints.fairseq_checkpoint import OUTPUT_NAMES
 from ..errors import fail
 from ..f2 import FactorizedSoftmax
 from ..modules import UnigramLinear
+from ..modules.linear_logits import LinearLogits, NotLinear, leaves, linear_logits
 
 
 def unwrapped(model: Any) -> Any:
@@ -57,64 +56,92 @@ def has_output_layer(model: Any) -> bool:
     )
 
 
-_compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-"""Decoders whose `output_layer` was found to compute `H Wᵀ + b`."""
-
-
 def features_of(
     model: Any, net_input: dict[str, Any], criterion: str
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Runs a model up to its output layer: H (B, T, D), W (V, D), and b (V,) if the layer has one.
+) -> tuple[Tensor, LinearLogits]:
+    """Runs a model up to its output layer: H (B, T, D), and what the layer makes of it.
 
     The model is called as the trainer passes it, so that a wrapper for several workers takes part.
     One line and status 2, which names the criterion, for a model whose logits are anything else
-    than `H Wᵀ + b`.
+    than `LinearLogits`.
     """
-    inner, layer = unwrapped(model), output_layer(model)
-    decoder = getattr(inner, "decoder", None)
-
-    def refuse(problem: str) -> None:
-        fail(
-            f"--criterion {criterion}: found {type(inner).__name__}, {problem}; expected a model "
-            "whose decoder ends in "
-            "output_layer, a linear layer over the target tokens; fairseq's cross_entropy trains "
-            "this one"
-        )
-
+    layer = output_layer(model)
     if isinstance(layer, FactorizedSoftmax):
         fail(
             f"--criterion {criterion}: found a model with the factorized output layer, which has "
-            "no softmax over all "
-            "tokens to work on; expected --criterion f2_softmax, or one of fairseq's, such as "
-            "cross_entropy"
+            "no softmax over all tokens to work on; expected --criterion f2_softmax, or one of "
+            "fairseq's, such as cross_entropy"
         )
     if not has_output_layer(model):
-        refuse("whose decoder has another output layer, or none")
-    original, inputs = decoder.output_layer, []
+        _refuse(model, criterion, "whose decoder has another output layer, or none")
+    parameters = leaves(layer.weight, getattr(layer, "bias", None))
+    features, inner = without_logits(model, net_input, parameters, criterion), unwrapped(model)
+    try:
+        return features, linear_logits(inner.decoder.output_layer, layer, features, inner)
+    except NotLinear as problem:
+        _refuse(model, criterion, f"whose output_layer {problem}")
+
+
+def without_logits(
+    model: Any, net_input: dict[str, Any], parameters: dict[int, Tensor], criterion: str
+) -> Tensor:
+    """Runs a model up to its output layer: H (B, T, D).
+
+    One line and status 2 if the model returns anything else than what its output layer returned.
+
+    Args:
+        parameters: those of the output layer, on which H then depends for autograd, so that DDP
+            does not take them for unused (--find-unused-parameters).
+    """
+    decoder, returned = unwrapped(model).decoder, []
 
     def left_out(features: Tensor) -> Tensor:
-        inputs.append(features)
-        if decoder not in _compared:
-            with torch.no_grad():
-                some, bias = features.flatten(0, -2)[None, :1], getattr(layer, "bias", None)
-                logits = F.linear(some, layer.weight, None if bias is None else bias.to(some.dtype))
-                if not torch.allclose(original(some), logits, rtol=0.01, atol=0.01, equal_nan=True):
-                    refuse("whose output_layer is not linear")
-            _compared.add(decoder)
-        return features
+        found = _Connected.apply(features, *parameters.values())
+        returned.append((found, found._version))
+        return found
 
     decoder.output_layer = left_out
     try:
-        features = model(**net_input)[0]
+        output = model(**net_input)[0]
     finally:
-        del decoder.output_layer
-    if (
-        len(inputs) != 1
-        or features.shape != inputs[0].shape
-        or features.data_ptr() != inputs[0].data_ptr()
-    ):
-        refuse("which returns something else than the output of its output_layer")
-    return features, layer.weight, getattr(layer, "bias", None)
+        del decoder.output_layer  # so that the method of the class is found again
+    is_same = len(returned) == 1
+    for features, version in returned:
+        is_same &= output is features or _is_copy_of_ddp(output, features)
+        is_same &= features._version == version
+    if not is_same:
+        problem = "which returns something else than the output of its output_layer"
+        _refuse(model, criterion, problem)
+    return output
+
+
+def _refuse(model: Any, criterion: str, problem: str) -> NoReturn:
+    fail(
+        f"--criterion {criterion}: found {type(unwrapped(model)).__name__}, {problem}; expected a "
+        "model whose decoder ends in output_layer, a linear layer over the target tokens; "
+        "fairseq's cross_entropy trains this one"
+    )
+
+
+class _Connected(torch.autograd.Function):
+    """Features that depend on parameters for autograd, which get no gradient from it."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.number = len(parameters)
+        return features.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient, *[None] * ctx.number
+
+
+def _is_copy_of_ddp(output: Tensor, features: Tensor) -> bool:
+    """Is this the clone that DDP makes of the output of its module?"""
+    if output.grad_fn is None:
+        return features.grad_fn is None and torch.equal(output, features)
+    origins = {node for node, _ in output.grad_fn.next_functions}
+    return type(output.grad_fn).__name__ == "_DDPSinkBackward" and features.grad_fn in origins
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:

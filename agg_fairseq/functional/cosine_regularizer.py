@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from .early_gradients import refuse_second_derivatives, working_dtype
+from .gated_cross_entropy import product, sums_in_float32
 
 BLOCK_ELEMENTS = 2**24
-"""Numbers of W that are held in float32 at a time: 64 MiB."""
+"""Numbers of the gradient that are held in float32 at a time: 64 MiB."""
 
 
 def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
@@ -33,7 +34,7 @@ def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Te
 
 
 class _CosineRegularizer(torch.autograd.Function):
-    """R(W), and `dR/dw_k = 2/V² (s − ŵ_k (ŵ_k·s)) / ‖w_k‖` with `s = Σ_k ŵ_k`, in blocks of rows."""
+    """R(W), and `dR/dw_k = 2/V² (s − ŵ_k (ŵ_k·s)) / ‖w_k‖` with `s = Σ_k ŵ_k`."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ignore_index: int | None) -> Tensor:
@@ -44,9 +45,7 @@ class _CosineRegularizer(torch.autograd.Function):
             excluded[ignore_index].fill_(True)
         count = (~excluded).sum().clamp(min=1)  # rows that have a direction: V of the formula
         inverse = norm.masked_fill(excluded, torch.inf).reciprocal()  # V
-        direction_sum = torch.zeros_like(weight[0], dtype=dtype)  # D, s
-        for rows in _blocks(weight):
-            direction_sum += inverse[rows] @ weight[rows].to(dtype)
+        direction_sum = _product(inverse, weight)  # D, s
         ctx.save_for_backward(weight, inverse, direction_sum, count)
         return (direction_sum.square().sum() - count) / count**2
 
@@ -54,15 +53,31 @@ class _CosineRegularizer(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         refuse_second_derivatives()
         weight, inverse, direction_sum, count = ctx.saved_tensors
+        scale = 2 * grad / count**2
+        along = _product(direction_sum, weight.t()).mul_(inverse.pow(3)).mul_(-scale)  # V
+        across = inverse * scale  # V
         gradient = torch.empty_like(weight)
-        for rows in _blocks(weight):
-            w, inverse_norm = weight[rows].to(inverse.dtype), inverse[rows, None]
-            along = inverse_norm.pow(3) * (w @ direction_sum)[:, None]
-            gradient[rows] = 2 * grad / count**2 * (inverse_norm * direction_sum - along * w)
+        rows = max(1, BLOCK_ELEMENTS // weight.size(1))
+        for start in range(0, len(weight), rows):
+            block = slice(start, start + rows)
+            part = torch.mul(weight[block], along[block, None])  # in float32
+            gradient[block] = part.addr_(across[block], direction_sum)
         return gradient, None
 
 
-def _blocks(weight: Tensor) -> list[slice]:
-    """Slices of the rows of W (V, D) with at most `BLOCK_ELEMENTS` numbers each."""
-    rows = max(1, BLOCK_ELEMENTS // weight.size(1))
-    return [slice(start, start + rows) for start in range(0, len(weight), rows)]
+def _product(vector: Tensor, matrix: Tensor) -> Tensor:
+    """`vector @ matrix` in the dtype of the vector, float32 or float64.
+
+    A matrix of half precision is not widened where torch can sum its products in float32: the
+    vector is a sum of three of half precision, which hold 24 bits.
+    """
+    if matrix.dtype == vector.dtype:
+        return vector @ matrix
+    if not sums_in_float32(matrix.dtype, matrix.device):
+        return vector @ matrix.to(vector.dtype)
+    largest = vector.abs().amax().clamp(min=torch.finfo(vector.dtype).tiny)
+    rest, parts = vector / largest, []
+    for _ in range(3):
+        parts.append(rest.to(matrix.dtype))
+        rest = rest - parts[-1]
+    return product(torch.stack(parts), matrix).sum(0) * largest

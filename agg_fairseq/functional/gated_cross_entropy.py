@@ -36,7 +36,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .compiled import fused
 from .early_gradients import chunk_rows, wants_gradient, with_gradients, working_dtype
 from .gates import Gates
 from .softmax_residual import likelihood_residual, unlikelihood_residual
@@ -269,10 +268,8 @@ def values_and_gradients(
         operand = dtype if sums_in_float32(dtype, features.device) else wide
         w = weight.to(dtype).to(operand)
         names = ["losses", "nll"] + ["ul_loss"] * (candidates is not None)
-        names += ["adv_loss"] * (adv_epsilon > 0)
-        values = {name: features.new_zeros(len(target), dtype=wide) for name in names}
-        if predict:
-            values["prediction"] = torch.zeros_like(target)
+        names += ["adv_loss"] * (adv_epsilon > 0) + ["prediction"] * predict
+        values: dict[str, list[Tensor]] = {name: [] for name in names}  # of the chunks
         grad_features, grad_weight, grad_bias = (
             torch.zeros_like(tensor, dtype=wide) if wants else None
             for tensor, wants in zip((features, weight, bias), wanted, strict=True)
@@ -282,8 +279,17 @@ def values_and_gradients(
         options["dtype"] = operand if dtype == wide else dtype
 
         common, positions = order.read_sizes()
+        rows_in_order = order.rows[:positions]
+        if common == len(target):  # nothing to order: slices are views, and nothing is copied
+            rows_in_order = None
+        y_in_order = target if rows_in_order is None else target.index_select(0, rows_in_order)
+        omega_in_order = None if position_weight is None else position_weight.to(wide)
+        if omega_in_order is not None and rows_in_order is not None:
+            omega_in_order = omega_in_order.index_select(0, rows_in_order)
         size = max(1, min(chunk_rows(w), positions))
-        logits_of_chunk = w.new_empty(size, len(w), dtype=wide)  # C x V
+        # Products of half precision are fast where rows are aligned.
+        width = len(w) if operand == wide else -(-len(w) // 8) * 8
+        logits_of_chunk = w.new_empty(size, width, dtype=wide)[:, : len(w)]  # C x V
         # Chunks of common positions alone, whose sum is gated; and the rest, row by row.
         alone = positions if gates is None else common // size * size
         at_common = None if gates is None else gates.at_common_targets(like=logits_of_chunk)
@@ -291,48 +297,50 @@ def values_and_gradients(
         for start in range(0, positions, size):
             if start == alone > 0 and at_common is not None:
                 gate_rows_(at_common, grad_weight, grad_bias)
-            rows = order.rows[start : min(start + size, positions)]
-            h, y = features[rows].to(dtype).to(operand), target[rows]  # C x D; C
-            omega = None if position_weight is None else position_weight[rows].to(wide)
-            logits = product(h, w.t(), out=logits_of_chunk[: len(rows)])
+            chunk = slice(start, min(start + size, positions))
+            if rows_in_order is None:
+                rows, h = None, features[chunk].to(dtype).to(operand)  # C x D
+            else:
+                rows = rows_in_order[chunk]  # C
+                h = features.index_select(0, rows).to(dtype).to(operand)
+            y = y_in_order[chunk]  # C
+            omega = None if omega_in_order is None else omega_in_order[chunk]
+            logits = product(h, w.t(), out=logits_of_chunk[: len(y)])
             margin = None
             if adv_epsilon:
                 margin, into_target = adversarial_margin(logits, h.to(wide), w, y, adv_epsilon)
             if bias is not None:
                 logits.add_(bias.to(wide))
-            if softcap is not None:
-                logits.div_(softcap).tanh_().mul_(softcap)
             if predict:
-                values["prediction"][rows] = logits.argmax(1)
+                values["prediction"].append(logits.argmax(1))
             if margin is not None:
                 logits.scatter_add_(1, y[:, None], -margin[:, None])
             if candidates is None:
-                chunk = fused(likelihood_residual, logits, y, omega, **options)
+                result = likelihood_residual(logits, y, omega, **options)
             else:
-                top = logits.argmax(1)  # C
-                total = logits.sum(1) if label_smoothing else None  # C
-                top_logit = logits.gather(1, top[:, None]).squeeze(1)  # C
-                logits.scatter_(1, top[:, None], -torch.inf)
-                chunk = fused(
-                    unlikelihood_residual, logits, y, omega, top, top_logit, total,
-                    *candidates.at(rows, y), alpha=ul_alpha, **options,
-                )  # fmt: skip
-                values["ul_loss"][rows] = chunk.ul_loss
-            values["losses"][rows] = chunk.losses
-            values["nll"][rows] = chunk.nll
-            if margin is not None:
-                values["adv_loss"][rows] = chunk.nll
-                values["nll"][rows] = nll_without_margin(chunk.nll, margin)
+                positions_of_chunk = order.rows[chunk]
+                tokens, is_candidate = candidates.at(positions_of_chunk, y)
+                result = unlikelihood_residual(
+                    logits, y, omega, tokens, is_candidate, alpha=ul_alpha, **options
+                )
+                values["ul_loss"].append(result.ul_loss)
+            values["losses"].append(result.losses)
+            if margin is None:
+                values["nll"].append(result.nll)
+            else:
+                values["adv_loss"].append(result.nll)
+                values["nll"].append(nll_without_margin(result.nll, margin))
             if not any(wanted):
                 continue
-            residual = chunk.matrix
-            entries = (chunk.entries * scale).to(residual.dtype)  # C x E
-            residual = residual.scatter_(1, chunk.index, entries).to(operand)  # C x V
+            residual = result.matrix.to(operand)  # C x V
             if grad_features is not None:
                 into_features = product(residual, w)
                 if margin is not None:
-                    into_features -= chunk.entries[:, :1] * scale * into_target
-                grad_features[rows] = into_features
+                    into_features -= result.at_target[:, None] * into_target
+                if rows is None:
+                    grad_features[chunk] = into_features
+                else:
+                    grad_features.index_copy_(0, rows, into_features)
             if gates is not None and start >= alone:
                 # The gates, on all but the target's entry, which is put back.
                 number = max(0, common - start)  # of common positions in the chunk
@@ -340,7 +348,8 @@ def values_and_gradients(
                     residual[:number].mul_(at_common)
                 if at_rare is not None:
                     residual[number:].mul_(at_rare)
-                residual.scatter_(1, y[:, None], entries[:, :1].to(operand))
+                at_target = result.at_target.to(result.matrix.dtype).to(operand)
+                residual.scatter_(1, y[:, None], at_target[:, None])
             if grad_bias is not None:
                 grad_bias += residual.sum(0, dtype=wide)
             if grad_weight is not None:
@@ -350,7 +359,13 @@ def values_and_gradients(
     gradients = [grad_features, grad_weight, grad_bias]
     if isinstance(scale, Tensor) or scale != 1:
         gradients = [None if gradient is None else gradient.div_(scale) for gradient in gradients]
-    return values, gradients
+    everywhere = {}
+    for name, of_chunks in values.items():
+        dtype = torch.int64 if name == "prediction" else wide
+        everywhere[name] = torch.zeros_like(target, dtype=dtype)
+        if of_chunks:
+            everywhere[name].index_copy_(0, order.rows[:positions], torch.cat(of_chunks))
+    return everywhere, gradients
 
 
 def residual_scale(
@@ -430,12 +445,12 @@ def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mm(left, right, out_dtype=torch.float32, out=out)
 
 
-def add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """`total += left @ right`, with `total` in float32 or float64."""
+def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> None:
+    """`total += alpha · left @ right`, with `total` in float32 or float64."""
     if left.dtype == total.dtype:
-        total.addmm_(left, right)
+        total.addmm_(left, right, alpha=alpha)
     else:
-        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+        torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
 
 
 def face_weights(frequency: Tensor) -> Tensor:

@@ -11,45 +11,52 @@ def check_open_interval(name: str, value: float) -> float:
     return value
 
 
+def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> Tensor:
+    """The tokens that do not occur, and about the rarest F of those that do: (V,) bool.
+
+    These are `{k : c[k] <= q}`, with the threshold q for which the number of tokens that occur and
+    are rare is nearest to F·n, of n that occur; but not 0, unless F·n < ½. So tokens of equal
+    counts are rare or not together, a token that does not occur is at least as rare as any that
+    does, and rows that are never a target do not take the place of tokens that are.
+
+    Args:
+        counts: (V,) c, occurrences as a target, whole numbers.
+        fraction: F in (0, 1).
+        excluded: (V,) bool, tokens that are in no group, neither counted in n nor rare.
+
+    Examples:
+        >>> rarest(torch.tensor([9, 0, 2, 2, 1]), 0.5)  # of four that occur, one or three
+        tensor([False,  True,  True,  True,  True])
+    """
+    check_open_interval("rare_fraction", fraction)
+    counts = counts.long()
+    candidates = torch.ones_like(counts, dtype=torch.bool) if excluded is None else ~excluded
+    ascending = (counts * candidates).sort().values  # V
+    # All numbers stay tensors: to read them, the host would have to wait for a GPU.
+    absent = (ascending == 0).sum()  # with those that are excluded
+    size = (fraction * (len(counts) - absent).double() + 0.5).floor().long()
+    ascending = torch.cat([ascending.new_zeros(1), ascending])
+    border = ascending.index_select(0, (absent + size).view(1))  # count of the rarest F·n-th token
+    below, at_most = (ascending[1:] < border).sum(), (ascending[1:] <= border).sum()
+    takes_ties = (below <= absent) | (below + at_most <= 2 * (absent + size))
+    return candidates & torch.where(takes_ties, counts <= border, counts < border)
+
+
 def frequency_ranks(counts: Tensor, excluded: Tensor | None = None) -> Tensor:
     """The rank of each token by decreasing count, from 0 for the most frequent one: (V,) int64.
 
     Of equal counts the higher index ranks as rarer, since dictionaries of fairseq are sorted by
-    frequency; in another order the choice among equals is arbitrary.
-
-    Args:
-        counts: (V,) occurrences as a target, whole numbers; V · their maximum is below 2^63.
-        excluded: (V,) bool, tokens that are in no group. Their ranks come after those of all
-            others.
+    frequency; in another order the choice among equals is arbitrary. The ranks of excluded tokens
+    come after those of all others. Arguments as of `rarest`.
 
     Examples:
-        >>> frequency_ranks(torch.tensor([9, 0, 2, 2]), excluded=torch.tensor([True, False, False, False]))
+        >>> special = torch.tensor([True, False, False, False])
+        >>> frequency_ranks(torch.tensor([9, 0, 2, 2]), excluded=special)
         tensor([3, 2, 0, 1])
     """
-    index = torch.arange(len(counts), device=counts.device)
-    key = counts.long() * len(counts) + (len(counts) - 1 - index)  # V, all different
-    if excluded is not None:
-        key = key.masked_fill(excluded, -1)
-    return torch.empty_like(key).scatter_(0, key.argsort(descending=True), index)
-
-
-def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> Tensor:
-    """The rarest ⌊F·n + ½⌋ of the n tokens that are not excluded, (V,) bool, by `frequency_ranks`.
-
-    Args:
-        counts: as of `frequency_ranks`, which also says what `excluded` is.
-        fraction: F in (0, 1).
-
-    Examples:
-        >>> rarest(torch.tensor([9, 0, 2, 1]), 0.5)
-        tensor([False,  True, False,  True])
-    """
-    ranks = frequency_ranks(counts, excluded)
-    excluded = torch.zeros_like(ranks, dtype=torch.bool) if excluded is None else excluded
-    # n and the size of the group stay tensors: to read them, the host would have to wait for a GPU.
-    number = (~excluded).sum()
-    size = (check_open_interval("rare_fraction", fraction) * number.double() + 0.5).floor().long()
-    return (ranks >= number - size) & ~excluded
+    counts = counts.long() if excluded is None else counts.long().masked_fill(excluded, -1)
+    order = counts.argsort(descending=True, stable=True)
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
 
 
 def tokens_from_rank(counts: Tensor, rank: int, excluded: Tensor | None = None) -> Tensor:
@@ -70,8 +77,7 @@ def rare_tokens(
     """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest`
-    tokens. Where more than that many have not appeared at all, it holds unseen tokens only: exclude
-    those that can be no target.
+    tokens of the window.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.
@@ -82,7 +88,7 @@ def rare_tokens(
         never_rare: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
 
     Examples:
-        >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.5)
+        >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.4)
         tensor([False,  True, False,  True])
     """
     if (alpha is None) == (rare_fraction is None):

@@ -14,6 +14,9 @@ from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..functional.log_unigram import log_unigram, whole_counts
 
+ADDED = (".bias", ".class_of_token", ".class_weight")  # what this module adds to an output layer
+LOADING = ("dtype", "torch_dtype", "quantization_config")
+"""Options that `from_pretrained` takes for itself, though a configuration has such attributes too."""
 IGNORED = -100
 """Label of the positions without a target."""
 
@@ -93,32 +96,44 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     """`from_pretrained` of the model's own class, with the log-unigram bias or factorized layer
     that is saved there.
 
+    UserError if a parameter is missing in the files, which transformers would fill with random
+    numbers.
+
     Args:
         path: of a folder that `save_pretrained` wrote, of a file of safetensors in it, or of the
             index of several.
-        **options: of `from_pretrained`, such as `dtype`.
+        **options: of `from_pretrained`, such as `dtype`, `use_cache` or `output_loading_info`.
     """
-    saved = PretrainedModel(path)
+    saved, with_info = PretrainedModel(path), options.pop("output_loading_info", False)
     model_class, config = type(saved.skeleton), saved.skeleton.config
     head = saved.skeleton.get_output_embeddings()
-    name = next((name for name, module in saved.skeleton.named_modules() if module is head), "")
+    name = next((name for name, one in saved.skeleton.named_modules() if one is head), "")
+    for option in [name for name in options if hasattr(config, name) and name not in LOADING]:
+        setattr(config, option, options.pop(option))
     config.transformers_weights = saved.path.name  # the file to load, as transformers names it
+    ignored = model_class._keys_to_ignore_on_load_unexpected
     # what the class lacks is loaded below
-    known = {"_keys_to_ignore_on_load_unexpected": [rf"{re.escape(name)}\."]}
-    model = type(model_class.__name__, (model_class,), known).from_pretrained(
-        saved.path.parent, config=config, **options
-    )
-    model.__class__ = model_class
+    model_class._keys_to_ignore_on_load_unexpected = [*(ignored or ()), *map(re.escape, ADDED)]
+    try:
+        model, info = model_class.from_pretrained(
+            saved.path.parent, config=config, output_loading_info=True, **options
+        )
+    finally:
+        model_class._keys_to_ignore_on_load_unexpected = ignored
+    if info["missing_keys"]:
+        raise UserError(
+            f"{saved}: found no {sorted(info['missing_keys'])[0]}; expected all parameters of a "
+            f"{model_class.__name__}, as save_pretrained writes them"
+        )
     del config.transformers_weights, model.config.transformers_weights
     layer = model.get_output_embeddings()
     if f"{name}.class_of_token" in saved:
         layer = factorize_head(model, saved.tensor(f"{name}.class_of_token").long())
         layer.class_weight.data.copy_(saved.tensor(f"{name}.class_weight"))
     elif f"{name}.bias" in saved and layer.bias is None:
-        layer.bias = nn.Parameter(
-            saved.tensor(f"{name}.bias").to(layer.weight), requires_grad=False
-        )
-    return model
+        bias = saved.tensor(f"{name}.bias").to(layer.weight)
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return (model, info) if with_info else model
 
 
 def _plain_head(model: Any) -> nn.Linear:

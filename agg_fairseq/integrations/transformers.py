@@ -3,29 +3,30 @@ loop.
 
     Trainer(model, args, train_dataset=data, callbacks=[GatedLoss(model, agg_rare_fraction=0.05)])
 
-A transformers model computes `logits = lm_head(features)`, then `loss = loss_function(logits,
-labels, …)`. The logits are too late for gates, which treat the gradients into features and
-embedding differently. So `GatedLoss` replaces the `forward` of the model, which in a training step
-runs the original one with two functions replaced:
+A transformers model computes `logits = lm_head(features)`, then
+`loss = loss_function(logits, labels, …)`. The logits are too late for gates, which treat the
+gradients into features and embedding differently. So `GatedLoss` replaces the `forward` of the
+model, which in a training step runs the original one with two functions replaced:
 
 - the output layer keeps its input, the features, and returns V known numbers as a placeholder for
   the logits;
 - `loss_function` returns the gated loss of the features, divided as transformers divides its own.
 
-What becomes of the numbers of the placeholder tells whether the model scales or soft-caps its
-logits between the two (Granite, Cohere, Gemma 2), which the gated loss takes over; any other change
-is refused. This needs no names from configurations, where `logits_scaling` divides in one model and
+The output layer is asked what it computes (`modules.linear_logits`). What becomes of the numbers of
+the placeholder, on the CPU, tells in each step whether the model scales or soft-caps its logits
+between the two (Granite, Cohere, Gemma 2), which the gated loss takes over; any other change is
+refused. This needs no names from configurations, where `logits_scaling` divides in one model and
 multiplies in another.
 """
 
-import base64
 import contextlib
+import copy
+import functools
 import inspect
-import io
 import logging
 import math
-import zlib
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -40,14 +41,14 @@ from torch.utils.hooks import RemovableHandle
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
-from ..objective import AggObjective, AgpsObjective, Objective
+from ..modules.linear_logits import NotLinear, leaves, linear_logits, name_of
+from ..objective import AggObjective, AgpsObjective, MicroBatch, Objective
 from .output_layers import IGNORED
 
 try:
     from accelerate.state import GradientState
     from transformers import PreTrainedModel, TrainerCallback
     from transformers.loss.loss_utils import ForCausalLMLoss
-    from transformers.trainer_callback import ExportableState
 except ImportError as error:
     raise ImportError(
         f"agg_fairseq.integrations.transformers needs transformers 5 and accelerate ({error}); "
@@ -64,75 +65,86 @@ TINY, HUGE = 2.0**-20, 2.0**40
 PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
 """The numbers that stand for logits: of scaled and capped ones, the first two become the scale and
 the cap."""
+MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
+STATE = "gated_loss"  # the attribute of the schedule of the learning rate that holds the counts
+ScaleAndCap = tuple[float, float | None]
+"""The s and c of logits `s z`, or `c tanh(s z / c)`."""
 
 
 @dataclass
 class _Step:
     """A forward pass of a training step."""
 
-    head: nn.Linear | FactorizedSoftmax
+    head: nn.Module
+    logits_of: Callable[[Tensor], Tensor]  # the forward of the head
+    labels: Tensor  # as the model was given them
     features: Tensor | None = None  # (B, T, D), the input of the output layer
-    placeholder: Tensor | None = None  # (1, 1, V), its output
+    of_head: ScaleAndCap = (1.0, None)  # what the output layer does after H Wᵀ + b
+    scale_and_cap: ScaleAndCap = (1.0, None)  # what the model does in all
     # (B, T), what is predicted at each position; known when the loss is asked for
     target: Tensor | None = None
     logits: Tensor | None = None  # (1, 1, V), what the model made of the placeholder
     loss: Tensor | None = None  # summed over the targets
 
 
-class GatedLoss(TrainerCallback, ExportableState):
+class GatedLoss(TrainerCallback):
     """Trains a causal language model of transformers with a gated objective; a callback of Trainer.
 
     Creating it attaches it to the model, and `remove` takes it off again. The parameters of the
-    model stay as they are. In training steps `output.logits` is None.
+    model stay as they are. In training steps `output.logits` is None. A copy of the model, also by
+    `copy.deepcopy` or `torch.save`, is a plain model, which may get a GatedLoss of its own.
 
-    With Trainer, the window of AGG is one epoch unless `agg_window` is given. The counts are part
-    of Trainer's state, saved in `trainer_state.json` of each checkpoint and restored on resume. In
-    a loop of your own, call `commit_update` after each step of the optimizer, and keep `state_dict`
-    in the checkpoint; the window is 1,000 updates unless
-    `agg_window` is given.
+    With Trainer, the window of AGG is one epoch unless `agg_window` is given, in at most 64 parts
+    of equally many updates, the oldest of which is forgotten at a time. The counts are saved with
+    the schedule of the learning rate, in `scheduler.pt` of each checkpoint, and restored on resume.
+    In a loop of your own, call `commit_update` after each step of the optimizer, and keep
+    `state_dict` in the checkpoint; the window is 1,000 updates unless `agg_window` is given. Within
+    an update, a batch is counted once, however often its loss is computed.
 
     Args:
-        model: a decoder-only language model that ends in an `nn.Linear`, tied to the input
-            embedding or not, with or without bias, whose logits are not changed afterwards, but for
-            a scale and a soft cap; or a model of PEFT over one, whose output layer trains
-            (`modules_to_save`).
+        model: a decoder-only language model that ends in a linear layer, tied to the input
+            embedding or not, with or without bias, whose logits are not changed but for a scale and
+            a soft cap; or a model of PEFT over one, whose output layer trains (`modules_to_save`).
         method: "agg", "agps" or "mle".
         tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in
             reserve, and the rows beyond its vocabulary are then never rare either; they are no
             targets, and would fill the rare group.
         **options: those of `AggObjective` and `AgpsObjective` with the prefix `agg_` or `agps_`,
-            such as
-            `agg_rare_fraction=0.3`; those of `Objective`, such as `label_smoothing` and `cosreg_gamma`; and
-            `never_rare`, tokens that are never rare, by default the special tokens of the model's configuration
-            (padding, begin and end of a sequence).
+            such as `agg_rare_fraction=0.3`; those of `Objective`, such as `label_smoothing` and
+            `cosreg_gamma`; and `never_rare`, tokens that are never rare, by default the special
+            tokens of the model's configuration (padding, begin and end of a sequence).
 
     Raises:
         UserError: the model is of a kind for which the gated loss would not be right. Most kinds
             are recognized in the first training step.
-        ValueError, TypeError, KeyError: an option is out of its range, is missing, or belongs to
-        another method.
+        ValueError, TypeError: an option is out of its range, is missing, or belongs to another
+            method.
     """
 
     def __init__(
         self, model: PreTrainedModel, method: str = "agg", *, tokenizer: Any = None, **options: Any
     ) -> None:
+        if method not in METHODS:
+            raise ValueError(
+                f"GatedLoss: expected the method agg, agps or mle, got {method!r}; terms such as "
+                "cosine regularization are options of each, such as cosreg_gamma=1.0"
+            )
         # of PEFT
         self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
-        if hasattr(model.forward, "gated_loss"):
-            raise UserError(
-                f"GatedLoss: this {type(model).__name__} already has one; remove() it first"
-            )
         self._name = type(model).__name__
+        if _attached(model) is not None:
+            raise UserError(f"GatedLoss: this {self._name} already has one; remove() it first")
         head = self._output_layer()
-        if model.loss_function is not ForCausalLMLoss:
-            raise UserError(
-                f"GatedLoss: expected a model with the loss of causal language models, "
-                f"got {self._name}"
-            )
+        self._check_loss_function()
         vocabulary = head.weight.size(0)
         never_rare = {*options.pop("never_rare", _special_tokens(model, vocabulary))}
         if tokenizer is not None:
             backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+            if not hasattr(backend, "to_str"):
+                raise UserError(
+                    f"GatedLoss: found the slow tokenizer {type(tokenizer).__name__}; expected a "
+                    "fast one, as AutoTokenizer loads it, or its tokens as never_rare=[…]"
+                )
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
             never_rare |= {*known.special_ids, *known.unused}
         if min(never_rare, default=0) < 0:  # which would count from the end
@@ -161,34 +173,45 @@ class GatedLoss(TrainerCallback, ExportableState):
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
         self._step_hook: RemovableHandle | None = None
-        # found in the first training step
-        self._scale_and_cap: tuple[float, float | None] | None = None
-        # The attribute of the instance, rather than hooks: others call `model.forward(…)` itself,
-        # as PEFT does.
-        self._previous = vars(model).get("forward")
-        self._signature, original = inspect.signature(model.forward), model.forward
-
-        def forward(_: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-            return self._forward(original, arguments, keywords)
-
-        forward.gated_loss = self
-        forward.__signature__ = inspect.signature(type(model).forward)  # which Trainer looks at
-        model.forward = MethodType(forward, model)
+        # labels of the update under way, with their versions
+        self._counted: list[tuple[Tensor, int, MicroBatch]] = []
+        self._placeholder = torch.empty(0)  # (1, 1, V), on the CPU
+        self._seen: tuple[Tensor, ScaleAndCap] | None = None  # what it became in the last step
+        self._has_told_hooks = False
+        self._signature = inspect.signature(model.forward)
+        attributes = vars(model)
+        if attributes.get(ATTACHED) is None:
+            attributes[ATTACHED] = _Attached(attributes.get("forward"))
+            attributes["forward"] = MethodType(_gated_forward(type(model)), model)
+        attributes[ATTACHED].gated = self
 
     def remove(self) -> None:
         """Takes the objective off the model, which is then as it was before; a second call does
         nothing."""
         self._forget_update()
-        if getattr(self.model.forward, "gated_loss", None) is self:
-            del self.model.forward
-            if self._previous is not None:
-                self.model.forward = self._previous
+        if _attached(self.model) is not self:
+            return
+        attributes = vars(self.model)
+        attributes[ATTACHED].gated = None
+        # Unless others have wrapped our function since, as accelerate does.
+        if getattr(attributes["forward"], "__func__", None) is _gated_forward(type(self.model)):
+            before = attributes.pop(ATTACHED).before
+            del attributes["forward"]
+            if before is not None:
+                attributes["forward"] = before
 
-    def _output_layer(self) -> nn.Linear | FactorizedSoftmax:
+    def _check_loss_function(self) -> None:
+        if self.model.loss_function is not ForCausalLMLoss:
+            raise UserError(
+                f"GatedLoss: expected a model with the loss of causal language models, "
+                f"got {self._name}"
+            )
+
+    def _output_layer(self) -> nn.Module:
         head = self.model.get_output_embeddings()
         if hasattr(head, "modules_to_save"):  # PEFT's wrapper around the copy that trains
             head = head.modules_to_save[head.active_adapters[0]]
-        if not isinstance(head, nn.Linear | FactorizedSoftmax):
+        if getattr(getattr(head, "weight", None), "ndim", 0) != 2:
             raise UserError(
                 f"GatedLoss: expected {self._name} to end in an nn.Linear, found "
                 f"{type(head).__name__}"
@@ -203,14 +226,16 @@ class GatedLoss(TrainerCallback, ExportableState):
     ) -> Any:
         """What stands in the place of the model's `forward`."""
         bound = self._signature.bind_partial(*arguments, **keywords)
-        has_labels = {**bound.arguments, **keywords}.get("labels") is not None
-        if not has_labels or not self.model.training or not torch.is_grad_enabled():
+        labels = {**bound.arguments, **keywords}.get("labels")
+        if labels is None or not self.model.training or not torch.is_grad_enabled():
             return original(*arguments, **keywords)
-        self._step = step = _Step(self._output_layer())
+        self._check_loss_function()
+        head = self._output_layer()
+        self._step = step = _Step(head, head.forward, labels)
         own_loss = (
             f"GatedLoss: {self._name} computed its loss by itself (without its output layer or "
-            "loss_function, as "
-            "fused losses such as Liger's do); switch that off, or this model is not supported"
+            "loss_function, as fused losses such as Liger's do), or works on its logits with "
+            "tensors of its own; switch that off, or this model is not supported"
         )
         try:
             with (
@@ -259,10 +284,37 @@ class GatedLoss(TrainerCallback, ExportableState):
                 "there is no gradient "
                 "to gate; unfreeze it (with PEFT: modules_to_save), or use method='mle'"
             )
-        numbers = torch.tensor(PROBES, dtype=torch.promote_types(features.dtype, torch.float32))
-        numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]  # V
-        step.features, step.placeholder = features, numbers.view(1, 1, -1).to(features.device)
-        return step.placeholder.clone()  # which the model may change in place
+        if not isinstance(step.head, FactorizedSoftmax):
+            try:
+                found = linear_logits(step.logits_of, step.head, features, self.model)
+            except NotLinear as problem:
+                raise UserError(
+                    f"GatedLoss: found an output layer of {self._name} that {problem}; it is not "
+                    "supported"
+                ) from None
+            step.of_head = found.scale, found.softcap
+        self._tell_hooks(step.head)
+        step.features = features
+        dtype = torch.promote_types(features.dtype, torch.float32)
+        if (self._placeholder.size(-1), self._placeholder.dtype) != (vocabulary, dtype):
+            numbers = torch.tensor(PROBES, dtype=dtype)
+            numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]
+            self._placeholder = numbers.view(1, 1, -1).requires_grad_()
+        return self._placeholder.clone()  # which the model may change in place
+
+    def _tell_hooks(self, head: nn.Module) -> None:
+        """Says once that hooks of others do not get logits."""
+        hooks = [
+            getattr(hook, "__qualname__", repr(hook))
+            for hook in head._forward_hooks.values()
+            if not getattr(hook, "__module__", "").startswith("torch.")
+        ]
+        if hooks and not self._has_told_hooks:
+            self._has_told_hooks = True
+            logger.warning(
+                f"GatedLoss: in training steps the forward hooks of the output layer "
+                f"({', '.join(hooks)}) get a placeholder of shape (1, 1, V), and not the logits"
+            )
 
     @torch.compiler.disable
     def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
@@ -278,25 +330,17 @@ class GatedLoss(TrainerCallback, ExportableState):
             given["ignore_index"],
         )
         step.logits = given["logits"]
-        is_known = (
-            step.features is not None
-            and step.target is None
-            and step.logits.shape == step.placeholder.shape
-        )
-        if is_known and self._scale_and_cap is None:
-            self._scale_and_cap = _scale_and_cap(step.placeholder, step.logits)
-        is_plain = self._scale_and_cap == (1.0, None)
-        if (
-            not is_known
-            or self._scale_and_cap is None
-            or (isinstance(step.head, FactorizedSoftmax) and not is_plain)
-        ):
+        found = None
+        if step.features is not None and step.target is None:
+            found = self._after_head(step.logits)
+        found = None if found is None else _composed(step.of_head, found)
+        if found is None or (isinstance(step.head, FactorizedSoftmax) and found != (1.0, None)):
             raise UserError(
                 f"GatedLoss: {self._name} changes its logits after the output layer in another way "
-                "than by a scale and "
-                "a soft cap (or at all, for a factorized layer), or uses them twice; it is not "
-                "supported"
+                "than by a scale and a soft cap (or at all, for a factorized layer), or uses them "
+                "twice; it is not supported"
             )
+        step.scale_and_cap = found
         # position t predicts label t + 1, unless the caller has shifted the labels already
         if target is None:
             target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
@@ -313,26 +357,70 @@ class GatedLoss(TrainerCallback, ExportableState):
         # Of no targets, the loss is 0/0 = NaN as in transformers, and its gradient 0.
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
+    def _after_head(self, logits: Tensor) -> ScaleAndCap | None:
+        """What the model has done with the placeholder, None if it is neither scale nor soft cap.
+
+        It is compared on the CPU, where nothing waits for a GPU.
+        """
+        placeholder = self._placeholder
+        for parameter in leaves(logits).values():
+            if parameter is not placeholder:
+                raise UserError(
+                    f"GatedLoss: the logits of {self._name} depend on "
+                    f"{name_of(parameter, self.model)} after the output layer; it is not supported"
+                )
+        logits = logits.detach().cpu()
+        if logits.shape != placeholder.shape:
+            return None
+        if self._seen is None or not logits.equal(self._seen[0]):
+            found = _scale_and_cap(placeholder.detach(), logits)
+            if found is None:
+                return None
+            self._seen = logits, found
+        return self._seen[1]
+
     def _loss(self, step: _Step) -> Tensor:
         """The loss summed over the targets, a scalar."""
-        head = step.head
+        head, target, objective = step.head, step.target, self.objective
         if self._has_stepped:
             raise UserError(
                 "GatedLoss: the optimizer has stepped, but the update has not ended; give "
-                "GatedLoss to Trainer in "
-                "callbacks=[…], or call commit_update() after each step of the optimizer"
+                "GatedLoss to Trainer in callbacks=[…], or call commit_update() after each step of "
+                "the optimizer"
             )
-        if self._step_hook is None and self.objective.counter is not None:
-            self._step_hook = register_optimizer_step_post_hook(self._after_step)
         self._has_loss = True
         if isinstance(head, FactorizedSoftmax):
-            return head.loss(
-                step.features, step.target, label_smoothing=self.objective.label_smoothing
-            ).loss
-        scale, softcap = self._scale_and_cap
-        return self.objective(
-            step.features, head.weight, step.target, head.bias, scale=scale, softcap=softcap
+            smoothing = objective.label_smoothing
+            return head.loss(step.features, target, label_smoothing=smoothing).loss
+        micro_batch = None
+        if objective.counter is not None:
+            if self._step_hook is None:
+                self._step_hook = register_optimizer_step_post_hook(self._after_step)
+            micro_batch = self._micro_batch(step.labels, target)
+        scale, softcap = step.scale_and_cap
+        return objective(
+            step.features,
+            head.weight,
+            target,
+            getattr(head, "bias", None),
+            micro_batch=micro_batch,
+            scale=scale,
+            softcap=softcap,
         ).loss
+
+    def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
+        """Counts the targets, but once if the loss of a batch is computed several times.
+
+        SAM and LBFGS do so within an update, and gradient checkpointing around the model. The
+        labels are then the same tensor, or one in the same memory.
+        """
+        for one, version, micro_batch in self._counted:
+            is_same = labels.data_ptr() == one.data_ptr() and labels.stride() == one.stride()
+            if is_same and labels.shape == one.shape and labels._version == version:
+                return micro_batch
+        micro_batch = self.objective.micro_batch(target)
+        self._counted.append((labels, labels._version, micro_batch))
+        return micro_batch
 
     # The updates of a training
 
@@ -348,10 +436,9 @@ class GatedLoss(TrainerCallback, ExportableState):
         if not self._has_loss:
             raise UserError(
                 "GatedLoss: no loss was computed in this update by the model that GatedLoss was "
-                "made with; leave out "
-                "model_init, compute_loss_func, an overridden compute_loss, and "
-                "label_smoothing_factor (give GatedLoss "
-                "its own), and train this model"
+                "made with, which is not a copy of it; leave out model_init, compute_loss_func, an "
+                "overridden compute_loss, and label_smoothing_factor (give GatedLoss its own), and "
+                "train this model"
             )
         self._forget_update()
         self.objective.commit_update()
@@ -371,6 +458,7 @@ class GatedLoss(TrainerCallback, ExportableState):
 
     def _forget_update(self) -> None:
         self._has_loss = self._has_stepped = False
+        self._counted = []
         if self._step_hook is not None:
             self._step_hook.remove()
             self._step_hook = None
@@ -387,19 +475,14 @@ class GatedLoss(TrainerCallback, ExportableState):
         """
         if (counter := self.objective.counter) is not None:
             window = counter.window
-            self.objective.load_checkpoint_state(state)
-            counter.resize(window)
+            if not self.objective.load_checkpoint_state(state):
+                logger.warning(
+                    f"GatedLoss: found the state of the method {state.get('method')!r}, which has "
+                    "no counts; the window of counts starts empty"
+                )
+            self.objective.start_update(window=window)
 
     # The events of Trainer
-
-    def state(self) -> dict[str, Any]:
-        """What Trainer saves in `trainer_state.json`: the state as text."""
-        file = io.BytesIO()
-        torch.save(self.state_dict(), file)
-        return {
-            "args": {},
-            "attributes": {"counts": base64.b64encode(zlib.compress(file.getvalue())).decode()},
-        }
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window, and restores it where Trainer resumes from a checkpoint."""
@@ -409,30 +492,27 @@ class GatedLoss(TrainerCallback, ExportableState):
                 "GPU with torchrun"
             )
         self.roll_back_update()
-        if self.objective.counter is not None and not self._window_is_given:
+        if (counter := self.objective.counter) is not None and not self._window_is_given:
             try:
                 batches = len(kwargs["train_dataloader"])
             except TypeError:
                 raise UserError(
                     "GatedLoss: the training data has no length to take the window of one epoch "
-                    "from; give "
-                    "agg_window=K, in updates"
+                    "from; give agg_window=K, in updates"
                 ) from None
-            self.objective.counter.resize(
-                max(1, math.ceil(batches / args.gradient_accumulation_steps))
-            )
-        # Trainer asks for this name as it saves
-        saved = state.stateful_callbacks.setdefault(type(self).__name__, None)
-        if state.global_step > 0 and saved is None:
+            counter.slots = MOST_SLOTS
+            counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))
+        schedule = kwargs["lr_scheduler"]
+        schedule = getattr(schedule, "scheduler", schedule)  # of accelerate, around that of torch
+        saved = vars(schedule).get(STATE)
+        if state.global_step > 0 and not isinstance(saved, Mapping):
             logger.warning(
-                "GatedLoss: the checkpoint was made without GatedLoss; the window of "
-                "counts starts empty"
+                "GatedLoss: found no counts in the scheduler.pt of the checkpoint, which was made "
+                "without GatedLoss or by an older one; the window of counts starts empty"
             )
         elif state.global_step > 0:
-            content = zlib.decompress(base64.b64decode(saved["attributes"]["counts"]))
-            self.load_state_dict(
-                torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-            )
+            self.load_state_dict(saved)
+        vars(schedule)[STATE] = _Saved(self)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""
@@ -440,6 +520,62 @@ class GatedLoss(TrainerCallback, ExportableState):
             self.roll_back_update()
         else:
             self.commit_update()
+
+
+ATTACHED = "_gated_loss"
+
+
+class _Attached:
+    """What a model with a GatedLoss has as an attribute; a copy of the model has no GatedLoss."""
+
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        self.gated: GatedLoss | None = None
+        self.before = before  # the attribute `forward` of the instance, if it had one
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Attached":
+        return _Attached(copy.deepcopy(self.before, memo))  # a bound method, then of the copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.gated is not None:
+            logger.warning("GatedLoss: the saved model is without it; make one after loading")
+        return type(None), ()
+
+
+class _Saved:
+    """The state of a GatedLoss at the time at which it is pickled: tensors and numbers only.
+
+    The `state_dict` of a schedule has all attributes of the schedule.
+    """
+
+    def __init__(self, gated: GatedLoss) -> None:
+        self.gated = gated
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OrderedDict, (), None, None, iter(self.gated.state_dict().items())
+
+
+def _attached(model: nn.Module) -> GatedLoss | None:
+    """The GatedLoss of a model."""
+    gated = getattr(getattr(model, ATTACHED, None), "gated", None)
+    return gated if gated is not None and gated.model is model else None
+
+
+@functools.cache
+def _gated_forward(model_class: type[nn.Module]) -> Callable[..., Any]:
+    """The function that takes the place of `forward` in the attributes of an instance.
+
+    Others call `model.forward(…)` itself, as PEFT does, so that hooks would not do.
+    """
+
+    def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
+        gated, before = _attached(model), getattr(getattr(model, ATTACHED, None), "before", None)
+        original = MethodType(type(model).forward, model) if before is None else before
+        if gated is None:
+            return original(*arguments, **keywords)
+        return gated._forward(original, arguments, keywords)
+
+    forward.__signature__ = inspect.signature(model_class.forward)  # which Trainer looks at
+    return forward
 
 
 @contextlib.contextmanager
@@ -464,7 +600,7 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
     return [token for token in tokens if token is not None and 0 <= token < vocabulary]
 
 
-def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | None] | None:
+def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> ScaleAndCap | None:
     """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did
     anything else."""
     x, z = placeholder.double().flatten(), logits.double().flatten()
@@ -472,3 +608,11 @@ def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> tuple[float, float | 
     softcap = largest if largest < 0.5 * abs(scale) * HUGE else None
     expected = scale * x if softcap is None else softcap * torch.tanh(scale * x / softcap)
     return (scale, softcap) if scale and torch.allclose(z, expected, rtol=1e-5, atol=1e-6) else None
+
+
+def _composed(first: ScaleAndCap, second: ScaleAndCap) -> ScaleAndCap | None:
+    """One after the other; None for two soft caps."""
+    (scale, softcap), (factor, bound) = first, second
+    if softcap is None:
+        return scale * factor, bound
+    return (scale * factor, softcap * abs(factor)) if bound is None else None

@@ -1,7 +1,7 @@
 """Groups of tokens by training frequency, as each paper defines them, and the share of each group
 in a text."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,9 @@ AGPS_FREQUENCIES = (1e-5, 1e-6)
 MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
 MASS_PERCENT = (40, 30, 20, 10)
 OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
+UNSEEN = "unseen"
+"""The group of the tokens that never occur as a target in training, beside `GROUPS` or
+`MASS_GROUPS`, where there are any: so those of the source side alone in a joined dictionary."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class FrequencyGroups:
 
 
 def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
-    """The first 30%, next 50% and last 20% of the vocabulary by training frequency, as
-    `functional.rarest` ranks them.
+    """The first 30%, next 50% and last 20% of the tokens that occur, by training frequency.
+
+    The borders are those of `functional.rarest`, which does not part tokens of equal counts.
 
     Args:
         counts: (V,) occurrences as a target in the training set.
@@ -48,7 +52,8 @@ def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Frequ
     Reference: Yu et al. (2022), Sec. 3.1.
     """
     _, medium, rare = AGG_SHARES
-    return _groups((rarest(counts, share, excluded) for share in (medium + rare, rare)), excluded)
+    rarer = [rarest(counts, share, excluded) for share in (medium + rare, rare)]
+    return _groups(rarer, counts, excluded)
 
 
 def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
@@ -60,9 +65,8 @@ def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None)
     Reference: Yu et al. (2021), Sec. 2.1.
     """
     total = counts.sum().double()
-    return _groups(
-        (counts.double() < frequency * total for frequency in AGPS_FREQUENCIES), excluded
-    )
+    rarer = [counts.double() < frequency * total for frequency in AGPS_FREQUENCIES]
+    return _groups(rarer, counts, excluded)
 
 
 def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
@@ -72,7 +76,10 @@ def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Freq
 
     Reference: none; groups of our own (docs/fine-tuning.md).
     """
-    return _groups((counts < 100, counts < 1), excluded, OCCURRENCE_GROUPS)
+    of_token = (counts < 100).long() + (counts < 1).long()
+    if excluded is not None:
+        of_token = of_token.masked_fill(excluded, -1)
+    return FrequencyGroups(of_token, OCCURRENCE_GROUPS)
 
 
 def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
@@ -81,7 +88,7 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
 
     If the text, without the excluded tokens, is sorted by the ranks of
     `functional.frequency_ranks`, a token is in the group of the part in which its occurrences
-    begin, so the most frequent token is always frequent. Tokens that were never seen are very rare.
+    begin, so the most frequent token is always frequent.
 
     Args: as those of `frequency_groups`, not all zero.
 
@@ -92,20 +99,25 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
     ranked = torch.empty_like(mass).scatter_(0, ranks, mass)  # V, in order of rank
     before = (ranked.cumsum(0) - ranked)[ranks]  # V, occurrences of the tokens of lower rank
     limits = torch.tensor(MASS_PERCENT).cumsum(0)[:-1].tolist()  # 40, 70, 90
-    return _groups(
-        (100 * before >= percent * mass.sum() for percent in limits), excluded, MASS_GROUPS
-    )
+    rarer = [100 * before >= percent * mass.sum() for percent in limits]
+    return _groups(rarer, counts, excluded, MASS_GROUPS)
 
 
 def _groups(
-    rarer: Iterable[Tensor], excluded: Tensor | None, names: tuple[str, ...] = GROUPS
+    rarer: Sequence[Tensor],
+    counts: Tensor,
+    excluded: Tensor | None,
+    names: tuple[str, ...] = GROUPS,
 ) -> FrequencyGroups:
-    """From (V,) bool for each group but the first: the tokens of this group and of all rarer
-    ones."""
+    """Groups from (V,) bool for each but the first: the tokens of this group and of all rarer
+    ones. Tokens that do not occur are `UNSEEN`."""
     of_token = sum(tokens.long() for tokens in rarer)
-    return FrequencyGroups(
-        of_token if excluded is None else of_token.masked_fill(excluded, -1), names
-    )
+    unseen = counts == 0
+    if excluded is not None:
+        of_token, unseen = of_token.masked_fill(excluded, -1), unseen & ~excluded
+    if unseen.any():
+        of_token, names = of_token.masked_fill(unseen, len(names)), (*names, UNSEEN)
+    return FrequencyGroups(of_token, names)
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:

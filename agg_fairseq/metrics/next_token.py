@@ -21,11 +21,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..errors import UserError
-from .groups import FrequencyGroups
+from .groups import UNSEEN, FrequencyGroups
 
 
 class NextTokenStatistics:
     """Sufficient statistics of teacher-forced next-token prediction.
+
+    They are summed up on the device of the predictions, which waits for nothing until they are read.
 
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
@@ -34,66 +36,80 @@ class NextTokenStatistics:
 
     Examples:
         >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
-        >>> statistics.add(torch.full((5, 4), 0.25).log(), torch.tensor([0, 1, 0, 2, 3]))
-        >>> measures = statistics.measures()
+        >>> statistics.update(torch.full((5, 4), 0.25).log(), torch.tensor([0, 1, 0, 2, 3]))
+        >>> measures = statistics.compute()
         >>> round(measures["perplexity"]["total"], 3), round(measures["within_perplexity"]["frequent"], 3)
         (4.0, 2.0)
     """
 
     def __init__(self, groups: FrequencyGroups, *, keep_positions: bool = False) -> None:
-        vocabulary = len(groups.of_token)
         self.groups = groups
-        self.tokens = 0  # the number of positions added
-        # of the targets; of another model, they must agree
+        self.keep_positions = keep_positions
+        # The column of each token: its group, or the last of G + 1 for a token in no group.
+        self._columns = groups.of_token.where(groups.of_token >= 0, len(groups.names))  # V
+        self._members = [
+            (self._columns == column).nonzero().squeeze(1)
+            for column in range(len(groups.names) + 1)
+        ]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all positions."""
+        vocabulary = len(self._columns)
+        self.tokens = 0  # the number of positions
+        # targets by token; those of two models on one text have to agree
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
         # Sums in nats over the positions with that target: −log P[y] and −log P(g_y).
         self._nll, self._group_nll = torch.zeros(2, vocabulary, dtype=torch.float64)
         # The expected number of tokens of each group, and of those in no group: Σ_i P_i(g).
-        self._expected = torch.zeros(len(groups.names) + 1, dtype=torch.float64)
-        self._positions: list[tuple[Tensor, Tensor]] | None = [] if keep_positions else None
-        indices = range(len(groups.names))
-        self._members = [
-            (groups.of_token == index).nonzero().squeeze(1) for index in (*indices, -1)
-        ]
+        self._expected = torch.zeros(len(self._members), dtype=torch.float64)
+        self._positions: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def of(
-        cls, chunks: Iterable[tuple[Tensor, Tensor]], *arguments: Any, **options: Any
+        cls, chunks: Iterable[tuple[Tensor, Tensor]], groups: FrequencyGroups, **options: Any
     ) -> NextTokenStatistics:
-        """Those of all chunks of a text, each as `add` takes it; the other arguments are those of
-        the class."""
-        statistics = cls(*arguments, **options)
+        """Statistics of a text, from its chunks of positions, each as `update` takes it."""
+        statistics = cls(groups, **options)
         for log_probs, target in chunks:
-            statistics.add(log_probs, target)
+            statistics.update(log_probs, target)
+        statistics._move(torch.device("cpu"))
         return statistics
 
-    def add(self, log_probs: Tensor, target: Tensor) -> None:
-        """Adds positions, of log P (N, V), normalized, in nats, and targets y (N,) int64."""
-        self._members = [tokens.to(log_probs.device) for tokens in self._members]
-        nll = -log_probs.gather(1, target[:, None]).squeeze(1).double().cpu()  # N
-        self._predicted[log_probs.argmax(1).cpu()] = True
-        # The logarithm of a sum of probabilities, which may all be too small for float32. Of no
-        # tokens it is −∞.
-        # G + 1 of N
-        of_groups = [log_probs.index_select(1, tokens).logsumexp(1) for tokens in self._members]
-        of_groups = torch.stack(of_groups, 1).double().cpu()
-        target = target.cpu()
+    def update(self, log_probs: Tensor, target: Tensor) -> None:
+        """Adds positions: log P (N, V), normalized, in nats, and targets y (N,) int64."""
+        self._move(log_probs.device)
+        nll = -log_probs.gather(1, target[:, None]).squeeze(1).double()  # N
+        self._predicted[log_probs.argmax(1)] = True
+        of_groups = []
+        for tokens in self._members:
+            # The logarithm of a sum of probabilities, which may all be too small for float32. Of no
+            # tokens it is −∞.
+            of_groups.append(log_probs.index_select(1, tokens).logsumexp(1))
+        group_log_probs = torch.stack(of_groups, 1).double()  # N x (G + 1)
+        group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)
-        self.counts += torch.bincount(target, minlength=len(self.counts))
+        self.counts.index_add_(0, target, torch.ones_like(target))
         self._nll.index_add_(0, target, nll)
-        self._group_nll.index_add_(
-            0, target, -of_groups.gather(1, self._columns(target)[:, None]).squeeze(1)
-        )
-        self._expected += of_groups.exp().sum(0)
-        if self._positions is not None:
-            self._positions.append((of_groups, target))
+        self._group_nll.index_add_(0, target, group_nll)
+        self._expected += group_log_probs.exp().sum(0)
+        if self.keep_positions:
+            self._positions.append((group_log_probs, target))
 
-    def measures(self) -> dict[str, dict[str, Any]]:
+    def _move(self, device: torch.device) -> None:
+        """Moves all sums to a device, unless they are there."""
+        if self.counts.device == device:
+            return
+        for name in ("_columns", "counts", "_predicted", "_nll", "_group_nll", "_expected"):
+            setattr(self, name, getattr(self, name).to(device))
+        self._members = [tokens.to(device) for tokens in self._members]
+
+    def compute(self) -> dict[str, dict[str, Any]]:
         """All measures by group, and as `total` over all; None without targets of the group.
 
-        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3),
-        inf where this mean is 700 nats or more. It is the product of `group_perplexity`, exp of the
+        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
+        infinite for a mean of 709 nats or more. It is the product of `group_perplexity`, exp of the
         mean −log P(g_y), and `within_perplexity`, exp of the mean −log(P[y] / P(g_y)).
         `unique_predictions` is Uniq: the number of distinct arg-max predictions, by the group of
         the prediction.
@@ -107,7 +123,7 @@ class NextTokenStatistics:
             "perplexity": self._perplexity(self._nll),
             "group_perplexity": self._perplexity(self._group_nll),
             "within_perplexity": self._perplexity(self._nll - self._group_nll),
-            "unique_predictions": self._sums(self._predicted),
+            "unique_predictions": self._sums(self._predicted.long()),
             "expected_over_observed": self._over_observed(self._expected),
         }
 
@@ -116,15 +132,15 @@ class NextTokenStatistics:
         of the groups."""
         # log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
         (log_probs, target), shift = self._kept(), pad(offsets, (0, 1))
-        gain = shift[self._columns(target)] - (log_probs + shift).logsumexp(1)  # N
+        gain = shift[self._columns[target]] - (log_probs + shift).logsumexp(1)  # N
         return {
             "perplexity": self._perplexity(self._nll.index_add(0, target, -gain)),
             "expected_over_observed": self._over_observed((log_probs + shift).softmax(1).sum(0)),
         }
 
     def unique_targets(self) -> dict[str, int]:
-        """Uniq of the human text: the number of distinct targets."""
-        return self._sums(self.counts > 0)
+        """Uniq of the human text: the number of distinct targets, by group and as `total`."""
+        return self._sums((self.counts > 0).long())
 
     def targets(self) -> dict[str, int]:
         """The number of targets of each group, and of all as `total`."""
@@ -137,9 +153,9 @@ class NextTokenStatistics:
         Where the text has fewer rare tokens than the training set, a model that has learned their
         frequency is above 1.
         """
-        share = self.tokens / counts.sum().double()
+        shares = counts.to(self._nll) / counts.sum()
         return self._over_observed(
-            torch.stack([counts[tokens.cpu()].sum() * share for tokens in self._members])
+            torch.zeros_like(self._expected).index_add(0, self._columns, self.tokens * shares)
         )
 
     def fit_offsets(self) -> Tensor:
@@ -150,25 +166,31 @@ class NextTokenStatistics:
         the mean of `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its
         gradient is the mean of `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i
         π_iᵀ`. Newton's method, with steps halved until the value falls, finds its minimum in a few
-        steps from `δ_g = log(share of the targets in g / mean P(g))`. Tokens in no group keep their
-        logits.
+        steps from `δ_g = log(share of the targets in g / mean P(g))`. Tokens in no group, and those
+        that training never saw, keep their logits.
 
-        UserError for a group without targets, whose offset would be −∞.
+        UserError for a group without targets, whose offset would be −∞, and for a model that has
+        diverged.
         """
         (log_probs, target), names = self._kept(), self.groups.names  # N x (G + 1), N
-        observed = torch.bincount(
-            self._columns(target), minlength=log_probs.size(1)
-        ).double() / len(target)
-        for name, share in zip(names, observed.tolist(), strict=False):
+        observed = torch.bincount(self._columns[target], minlength=log_probs.size(1)).to(log_probs)
+        observed /= len(target)
+        fitted = [name for name in names if name != UNSEEN]
+        for name, share in zip(fitted, observed.tolist(), strict=False):
             if not share:
                 raise UserError(
                     f"found no {name} targets to fit an offset to; give a text with "
                     "some of each group"
                 )
-        free = slice(1, len(names))  # of the G + 1 columns
+        free = slice(1, len(fitted))  # of the G + 1 columns
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
         offsets[free] = (start - start[0])[free]
+        if not offsets.isfinite().all():
+            raise UserError(
+                "found probabilities of a group that are NaN or 0 everywhere; expected a model that "
+                "has not diverged"
+            )
 
         def value(offsets: Tensor) -> Tensor:
             """The mean in nats, a scalar, at offsets δ (G + 1,)."""
@@ -192,34 +214,30 @@ class NextTokenStatistics:
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
-        return tuple(map(torch.cat, zip(*self._positions, strict=True)))
-
-    def _columns(self, target: Tensor) -> Tensor:
-        """(N,) int64, the groups of the targets; the last of G + 1 for a token in no group."""
-        group = self.groups.of_token[target]
-        return group.where(group >= 0, len(self.groups.names))
+        log_probs, targets = zip(*self._positions, strict=True)
+        return torch.cat(log_probs).to(self._nll.device), torch.cat(targets).to(self._nll.device)
 
     def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
-        means = self._per_target(self._sums(nll)).items()  # exp overflows above 709
-        return {
-            name: None if mean is None else math.exp(mean) if mean < 700 else math.inf
-            for name, mean in means
-        }
+        """exp of the mean over the targets of each group, from sums (V,) in nats."""
+        perplexities = self._per_target(self._sums(nll))
+        for name, mean in perplexities.items():
+            if mean is not None:
+                perplexities[name] = math.exp(mean) if mean < 709 or math.isnan(mean) else math.inf
+        return perplexities
 
     def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
-        of_group = dict(zip(self.groups.names, expected.tolist(), strict=False)) | {
-            "total": expected.sum().item()
-        }
-        return self._per_target(of_group)
+        """Expected numbers (G + 1,) of tokens, divided by the numbers of targets."""
+        by_group = dict(zip(self.groups.names, expected.tolist(), strict=False))
+        return self._per_target(by_group | {"total": expected.sum().item()})
 
-    def _per_target(self, of_group: dict[str, float]) -> dict[str, float | None]:
+    def _per_target(self, sums: dict[str, float]) -> dict[str, float | None]:
+        targets = self.targets()
         return {
-            name: of_group[name] / number if number else None
-            for name, number in self.targets().items()
+            name: total / targets[name] if targets[name] else None for name, total in sums.items()
         }
 
     def _sums(self, of_token: Tensor) -> dict[str, Any]:
-        """The sum of numbers (V,) over the tokens of each group, and over all as `total`."""
-        members = zip(self.groups.names, self._members, strict=False)  # without those in no group
-        sums = {name: of_token[tokens.cpu()].sum().item() for name, tokens in members}
+        """Sums of numbers (V,) over the tokens of each group, and over all as `total`."""
+        by_column = of_token.new_zeros(len(self._members)).index_add_(0, self._columns, of_token)
+        sums = dict(zip(self.groups.names, by_column.tolist(), strict=False))
         return sums | {"total": of_token.sum().item()}

@@ -81,7 +81,7 @@ class F2Layer(FactorizedSoftmax):
             )
             with torch.no_grad():
                 self.class_weight.copy_((share / share.sum(0)).T @ self.weight.float())
-        sizes = self.classes.sizes
+        sizes = self.classes.sizes.tolist()
         logger.info(
             f"{self.assignment}: {len(sizes)} frequency classes of "
             f"{', '.join(map(str, sizes))} tokens"

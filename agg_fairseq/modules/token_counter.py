@@ -20,8 +20,9 @@ class TokenCounter(nn.Module):
     The window holds one slot per update, as the distinct tokens and their counts: memory grows with
     the tokens in the window and not with K·V. Committing costs O(V + tokens of the update),
     whatever K is. The slots are kept on the CPU; to read the tokens of an update, the host waits
-    for a GPU. Without a window there are no slots. The state is part of `state_dict()`, tensors and
-    numbers only.
+    for a GPU. With a number of `slots`, each holds K / slots updates, which are forgotten together:
+    memory is then bounded, whatever the text. Without a window there are no slots. The state is part
+    of `state_dict()`, tensors and numbers only.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -49,8 +50,9 @@ class TokenCounter(nn.Module):
         self.register_buffer(
             "current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False
         )
-        # per update: tokens and counts, int32, on the CPU
-        self._slots: deque[tuple[Tensor, Tensor]] = deque()
+        self.slots: int | None = None
+        # tokens and counts, int32, on the CPU; and the number of updates
+        self._slots: deque[tuple[Tensor, Tensor, int]] = deque()
         self.window = window
         if window is not None:
             self.resize(window)
@@ -59,7 +61,7 @@ class TokenCounter(nn.Module):
     def updates(self) -> int:
         """How many updates are in the window: at most K, fewer while it fills; 0 without a
         window."""
-        return len(self._slots)
+        return sum(updates for *_, updates in self._slots)
 
     def resize(self, window: int) -> None:
         """Sets K >= 1; a smaller one forgets the oldest updates."""
@@ -80,9 +82,14 @@ class TokenCounter(nn.Module):
         """Moves the update under way into the window, and the oldest out of it if the window is
         full."""
         if self.window is not None:
-            counts = self.current.cpu()
+            counts, updates = self.current.cpu().clone(), 1
+            most = 1 if self.slots is None else -(-self.window // self.slots)
+            if self._slots and self._slots[-1][2] < most:
+                tokens, last, before = self._slots.pop()
+                counts.index_add_(0, tokens.long(), last.long())
+                updates += before
             tokens = counts.nonzero().squeeze(1)
-            self._slots.append((tokens.int(), counts[tokens].int()))
+            self._slots.append((tokens.int(), counts[tokens].int(), updates))
         self.appearances += self.current
         self.current.zero_()
         self._evict()
@@ -93,10 +100,9 @@ class TokenCounter(nn.Module):
 
     def _evict(self) -> None:
         while self.window is not None and self.updates > self.window:
-            tokens, counts = (
-                part.to(self.appearances.device).long() for part in self._slots.popleft()
-            )
-            self.appearances.index_add_(0, tokens, -counts)
+            tokens, counts, _ = self._slots.popleft()
+            device = self.appearances.device
+            self.appearances.index_add_(0, tokens.to(device).long(), -counts.to(device).long())
 
     def get_extra_state(self) -> dict[str, Any]:
         """The window and the update under way; the sums are rebuilt from them. Without a window:
@@ -109,11 +115,11 @@ class TokenCounter(nn.Module):
         if self.window is None:
             return state | {"appearances": self.appearances.cpu().clone()}
         empty = torch.empty(0, dtype=torch.int32)
-        tokens, counts = zip(*self._slots, strict=True) if self._slots else ((empty,), (empty,))
         return state | {
             "sizes": torch.tensor([len(slot[0]) for slot in self._slots], dtype=torch.int64),
-            "tokens": torch.cat(tokens),
-            "counts": torch.cat(counts),
+            "updates": torch.tensor([slot[2] for slot in self._slots], dtype=torch.int64),
+            "tokens": torch.cat([empty, *(slot[0] for slot in self._slots)]),
+            "counts": torch.cat([empty, *(slot[1] for slot in self._slots)]),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -132,9 +138,10 @@ class TokenCounter(nn.Module):
             self.appearances.copy_(state["appearances"])
             return
         sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
-        slots = zip(tokens.split(sizes), counts.split(sizes), strict=True)
+        updates = state["updates"].tolist() if "updates" in state else [1] * len(sizes)
+        slots = zip(tokens.split(sizes), counts.split(sizes), updates, strict=True)
         # no views of the whole
-        self._slots = deque((part.clone(), count.clone()) for part, count in slots)
+        self._slots = deque((part.clone(), count.clone(), number) for part, count, number in slots)
         device = self.appearances.device
         self.appearances.zero_().index_add_(0, tokens.to(device).long(), counts.to(device).long())
         self.resize(state["window"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank
-from .likelihood import Objective, all_reduce
+from .likelihood import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
 DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
@@ -17,7 +17,8 @@ class AgpsObjective(Objective):
     """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their
     training counts.
 
-    "In the batch" means in this micro-batch on any worker: one reduction of V bytes for each.
+    "In the batch" means in this micro-batch of this worker, so that several micro-batches on one
+    worker train as one on each of several workers; the paper's batch has 8,192 tokens.
 
     Args:
         vocabulary: V.
@@ -73,18 +74,15 @@ class AgpsObjective(Objective):
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.never_rare)
 
     def gates(self, target: Tensor | None) -> Gates:
-        """f1 and f2 on the rare tokens that no worker has as a target. ValueError without
+        """f1 and f2 on the rare tokens that are no target of the micro-batch. ValueError without
         counts."""
         if self.counts is None:
             raise ValueError(
                 "found no training counts; expected them as `counts`, or by `set_counts`"
             )
-        present = torch.zeros(self.vocabulary + 1, dtype=torch.uint8, device=self.counts.device)
-        # what is ignored marks the last entry: to select the others would wait for a GPU
+        present = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=self.counts.device)
         if target is not None:
-            present.index_fill_(
-                0, target.masked_fill(target == self.ignore_index, self.vocabulary).flatten(), 1
-            )
-        present = present[: self.vocabulary]
-        all_reduce(present, "max")
-        return agps_gates(self.counts, present.bool(), self.rare, **self.scaling)
+            # What is ignored marks the last entry: to select the others would wait for a GPU.
+            marked = target.masked_fill(target == self.ignore_index, self.vocabulary)
+            present.index_fill_(0, marked.flatten(), True)
+        return agps_gates(self.counts, present[:-1], self.rare, **self.scaling)

@@ -45,7 +45,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Half-precision parameters are updated in float32 and rounded; their state is float32.
 
     Raises:
-        ValueError: one of the betas is out of its range.
+        ValueError: an option is out of its range.
 
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
@@ -78,22 +78,38 @@ class EmbeddingAdam(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        for beta in map(torch.as_tensor, self.param_groups[-1]["betas"]):
+        group = self.param_groups[-1]
+        for name in ("lr", "eps", "weight_decay"):
+            if not group[name] >= 0:
+                raise ValueError(f"expected {name} of at least 0, got {group[name]}")
+        for beta in map(torch.as_tensor, group["betas"]):
             if not ((beta >= 0) & (beta < 1)).all():
                 raise ValueError(f"expected betas in [0, 1), got {beta}")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As of `torch.optim.Optimizer`, but states stay in float32.
+        """Loads a state of this optimizer, or one of torch's Adam and AdamW with the same groups,
+        of which the moments, the learning rate, epsilon and the weight decay are taken.
 
-        torch casts the state to the dtype of the parameter. In float16 most second moments would
-        become 0, and the next step would be as long as 1 / eps lets it be.
+        The state stays in float32, where torch casts it to the dtype of the parameter. In float16
+        most second moments would become 0, and the next step would be as long as 1 / eps lets it
+        be.
         """
+        own = [{name: group[name] for name in ("betas", "coupled")} for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            for parameter, number in zip(group["params"], saved["params"], strict=True):
-                for name, value in state_dict["state"].get(number, {}).items():
-                    if isinstance(value, Tensor):
-                        self.state[parameter][name] = value.to(parameter.device, copy=True)
+        for number, saved in enumerate(state_dict["param_groups"]):
+            group = self.param_groups[number]
+            if "coupled" not in saved:
+                self.param_groups[number] = group = {**group, **own[number]}
+            for parameter, key in zip(group["params"], saved["params"], strict=True):
+                if key not in state_dict["state"]:
+                    continue
+                moments = state_dict["state"][key]
+                first = moments["exp_avg"].to(parameter.device, copy=True)
+                second = moments["exp_avg_sq"].to(parameter.device, copy=True)
+                if group["coupled"] and second.dim() > 1:
+                    second = second.mean(0)
+                state = {"step": int(moments["step"]), "exp_avg": first, "exp_avg_sq": second}
+                self.state[parameter] = state
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
@@ -104,49 +120,76 @@ class EmbeddingAdam(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
+            together: dict[int, list[Tensor]] = {}  # by the number of steps
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                is_half = parameter.dtype in (torch.float16, torch.bfloat16)
-                weight = parameter.float() if is_half else parameter
-                gradient = parameter.grad.to(weight.dtype)
-
                 state = self.state[parameter]
                 if not state:
+                    wide = torch.promote_types(parameter.dtype, torch.float32)
+                    like = parameter[0] if group["coupled"] else parameter
                     state["step"] = 0
-                    state["exp_avg"] = torch.zeros_like(weight)
-                    state["exp_avg_sq"] = torch.zeros_like(
-                        weight[0] if group["coupled"] else weight
-                    )
-                # fairseq's memory-efficient fp16 restores it on the CPU
-                for name, value in state.items():
-                    state[name] = value.to(weight.device) if isinstance(value, Tensor) else value
+                    state["exp_avg"] = torch.zeros_like(parameter, dtype=wide)
+                    state["exp_avg_sq"] = torch.zeros_like(like, dtype=wide)
+                for name in ("exp_avg", "exp_avg_sq"):
+                    # fairseq's memory-efficient fp16 restores it on the CPU.
+                    state[name] = state[name].to(parameter.device)
                 state["step"] += 1
-                first, second = state["exp_avg"], state["exp_avg_sq"]
-
-                first.mul_(beta1).add_(gradient, alpha=1 - beta1)
-                correction1 = 1 - beta1 ** state["step"]
-                if isinstance(beta2, Tensor):
-                    of_rows = beta2.to(weight.device, torch.float64).unsqueeze(1)  # V x 1
-                    second.lerp_(gradient.square(), (1 - of_rows).to(weight))
-                    first, correction2 = (
-                        first * (1 - of_rows ** state["step"]).sqrt().to(weight),
-                        1.0,
-                    )
+                is_half = parameter.dtype in (torch.float16, torch.bfloat16)
+                if group["coupled"] or isinstance(group["betas"][1], Tensor) or is_half:
+                    self._update_alone(group, parameter)
                 else:
-                    correction2 = 1 - beta2 ** state["step"]
-                    if group["coupled"]:
-                        second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
-                    else:
-                        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-                denominator = second.sqrt().add_(group["eps"])  # (D,) if coupled, for all rows
-
-                if group["weight_decay"] != 0:
-                    weight.add_(weight, alpha=-group["weight_decay"] * group["lr"])
-                weight.addcdiv_(
-                    first, denominator, value=-group["lr"] * math.sqrt(correction2) / correction1
-                )
-                if is_half:
-                    parameter.copy_(weight)
+                    together.setdefault(state["step"], []).append(parameter)
+            for step, parameters in together.items():
+                self._update_together(group, parameters, step)
         return loss
+
+    def _update_together(self, group: dict[str, Any], parameters: list[Tensor], step: int) -> None:
+        """The update of Adam, for parameters that have the same number of steps: on a GPU a few
+        launches for all of them. The operations are those of fairseq's `adam`, in its order."""
+        beta1, beta2 = group["betas"]
+        first = [self.state[parameter]["exp_avg"] for parameter in parameters]
+        second = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
+        gradients = [p.grad.to(p.dtype) for p in parameters]
+
+        torch._foreach_mul_(first, beta1)
+        torch._foreach_add_(first, gradients, alpha=1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, value=1 - beta2)
+        denominators = torch._foreach_sqrt(second)
+        torch._foreach_add_(denominators, group["eps"])
+
+        if group["weight_decay"] != 0:
+            torch._foreach_add_(parameters, parameters, alpha=-group["weight_decay"] * group["lr"])
+        step_size = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
+        torch._foreach_addcdiv_(parameters, first, denominators, value=-step_size)
+
+    def _update_alone(self, group: dict[str, Any], parameter: Tensor) -> None:
+        """An update of one parameter, in half precision or with a second moment of another kind."""
+        beta1, beta2 = group["betas"]
+        state = self.state[parameter]
+        first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        is_half = parameter.dtype in (torch.float16, torch.bfloat16)
+        weight = parameter.float() if is_half else parameter
+        gradient = parameter.grad.to(weight.dtype)
+
+        first.mul_(beta1).add_(gradient, alpha=1 - beta1)
+        correction1 = 1 - beta1**step
+        if isinstance(beta2, Tensor):
+            of_rows = beta2.to(weight.device, torch.float64).unsqueeze(1)  # V x 1
+            second.lerp_(gradient.square(), (1 - of_rows).to(weight))
+            first, correction2 = first * (1 - of_rows**step).sqrt().to(weight), 1.0
+        else:
+            correction2 = 1 - beta2**step
+            if group["coupled"]:
+                second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
+            else:
+                second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        denominator = second.sqrt().add_(group["eps"])  # (D,) if coupled, for all rows
+
+        if group["weight_decay"] != 0:
+            weight.add_(weight, alpha=-group["weight_decay"] * group["lr"])
+        step_size = group["lr"] * math.sqrt(correction2) / correction1
+        weight.addcdiv_(first, denominator, value=-step_size)
+        if is_half:
+            parameter.copy_(weight)

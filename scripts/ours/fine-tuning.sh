@@ -28,14 +28,13 @@ for rate in -low:0.001:0.0001 -high:0.01:0.001 :0.003:0.0003; do
 done
 train cures/mle adam-0.98 $shared "optimizer.adam_betas='(0.9,0.98)'"
 # Training on old text as well: random lines of it, as 1, 5 and 10% of the words
-capture $RUNS/shuffled shuf --random-source=$old/encoded/train $old/encoded/train
+once shuf --random-source=$old/encoded/train $old/encoded/train '>' $RUNS/shuffled
 for percent in 1 5 10; do
   mix=$RUNS/mix-$percent
-  capture $mix/train awk -v p=$percent \
-    'FNR == NR { new += NF; print; next } drawn * (100 - p) < new * p { drawn += NF; print }' \
-    $data/encoded/train $RUNS/shuffled
-  capture $mix/preprocess.output fairseq-preprocess --only-source --srcdict $old/data-bin/dict.txt \
-    --trainpref $mix/train --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin
+  once awk -v p=$percent 'FNR == NR { new += NF; print; next } drawn * (100 - p) < new * p { drawn += NF; print }' \
+    $data/encoded/train $RUNS/shuffled '>' $mix/train
+  once fairseq-preprocess --only-source --srcdict $old/data-bin/dict.txt --trainpref $mix/train \
+    --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin '>' $mix/preprocess.output
   data=$mix train cures/mle old-$percent $shared
 done
 

@@ -23,9 +23,9 @@ train wmt14_en_de/mle f2 $shared model._name=transformer_f2 criterion._name=f2_s
 
 translate() { # translate ROW MODEL [OPTION…]
   local run=$RUNS/$1 averaged=$RUNS/$2/averaged.pt
-  once agg-fairseq average-checkpoints $RUNS/$2 --last 5 --by update -o $averaged
-  capture $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $averaged -s en -t de --beam 5 \
-    --batch-size 64 --remove-bpe sentencepiece --required-batch-size-multiple 1 "${@:3}"
+  once agg-fairseq average-checkpoints $RUNS/$2 --last 5 --by update --force -o $averaged
+  once fairseq-generate $data/data-bin --user-dir $plugin --path $averaged -s en -t de --beam 5 --batch-size 64 \
+    --remove-bpe sentencepiece --required-batch-size-multiple 1 "${@:3}" '>' $run/generate.log
   once agg-fairseq bleu $run/generate.log --reference $data/reference/test.de --json $run/bleu.json
   once agg-fairseq isotropy $averaged --json $run/isotropy.json
 }

@@ -132,7 +132,7 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
         torch.manual_seed(1)  # of dropout: the same for each model
         for sample in samples:
             model.zero_grad()
-            features, weight, bias = layers.features_of(
+            features, (weight, bias, *_) = layers.features_of(
                 model, sample["net_input"], "pushes and pulls"
             )
             kept = sample["target"] != task.target_dictionary.pad()

@@ -27,7 +27,7 @@ for row in $rows; do
   run=$RUNS/$row
   case $row in
     mle | all-* | w-* | others-*)
-      capture $run/pushes.txt python "$here/pushes_and_pulls.py" $run/checkpoint_last.pt --name $row --data $data/data-bin
+      once python "$here/pushes_and_pulls.py" $run/checkpoint_last.pt --name $row --data $data/data-bin '>' $run/pushes.txt
       print cat $run/pushes.txt ;;
   esac
 done

@@ -36,8 +36,7 @@ print python "$root/scripts/texts.py" $data $(in_folders texts.jsonl)
 table agg-tables-5-15
 
 # Table 13; † marks rare tokens.
-capture $RUNS/agg-table-13.md agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
-print cat $RUNS/agg-table-13.md
+print agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
 table agg-table-13
 
 # Table 6. As in the authors' code, sub-words that the dictionary lacks are <unk>, and no pair is left out.

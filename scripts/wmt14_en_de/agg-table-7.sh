@@ -24,9 +24,9 @@ if [ "$SIZE" = paper ]; then
 fi
 
 for run in $(folders); do
-  once agg-fairseq average-checkpoints $run --last 5 --by update -o $run/averaged.pt
-  capture $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de \
-    --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
+  once agg-fairseq average-checkpoints $run --last 5 --by update --force -o $run/averaged.pt
+  once fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de --beam 4 --lenpen 0.6 \
+    --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1 '>' $run/generate.log
   once agg-fairseq bleu $run/generate.log --reference $data/reference/test.de --moses de --json $run/bleu.json
 done
 table agg-table-7
@@ -34,6 +34,5 @@ table agg-table-7
 # Table 14; † marks rare tokens. At tiny, of words of Multi30k; or of WORDS.
 rows=$base words="--words ${WORDS:-optimum criminal happiness}"
 if [ "$SIZE$WORDS" = tiny ]; then words="--words man street water"; fi
-capture $RUNS/agg-table-14.md agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin $words $bpe
-print cat $RUNS/agg-table-14.md
+print agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin $words $bpe
 table agg-table-14

@@ -31,9 +31,9 @@ if [ "$SIZE" = paper ]; then
 fi
 
 for run in $(folders); do
-  once agg-fairseq average-checkpoints $run --last 5 --by update -o $run/averaged.pt
-  capture $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de \
-    --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
+  once agg-fairseq average-checkpoints $run --last 5 --by update --force -o $run/averaged.pt
+  once fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de --beam 4 --lenpen 0.6 \
+    --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1 '>' $run/generate.log
   once agg-fairseq bleu $run/generate.log --reference $data/reference/test.de --moses de --json $run/bleu.json
   once agg-fairseq isotropy $run/averaged.pt --json $run/isotropy.json
 done
@@ -68,8 +68,7 @@ rows=$base # Tables 10 to 12, the tokens nearest to three words, or to WORDS, wh
 for word in ${rows:+${WORDS:-$words}}; do
   once agg-fairseq plot similarity $(in_folders averaged.pt) --name $rows --words $word --groups frequency \
     --data $data/data-bin -o $RUNS/agps-figure-$word.png
-  capture $RUNS/agps-$word.md agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin \
-    --words $word --groups frequency $bpe
-  print cat $RUNS/agps-$word.md
+  print agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin --words $word \
+    --groups frequency $bpe
 done
 table agps-words

@@ -18,9 +18,9 @@ done
 for row in $rows; do
   run=$RUNS/$row last=5 source=en target=de
   case $row in *-big-*) last=20 ;; *-de-en-*) source=de target=en ;; esac
-  once agg-fairseq average-checkpoints $run --last $last --by update -o $run/averaged.pt
-  capture $run/generate.log fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s $source \
-    -t $target --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1
+  once agg-fairseq average-checkpoints $run --last $last --by update --force -o $run/averaged.pt
+  once fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s $source -t $target --beam 4 \
+    --lenpen 0.6 --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1 '>' $run/generate.log
   once agg-fairseq bleu $run/generate.log --reference $data/reference/test.$target --moses $target --json $run/bleu.json
 done
 table cosreg-table-2

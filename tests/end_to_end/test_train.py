@@ -10,6 +10,7 @@ import torch
 from agg_fairseq.evaluation.fairseq_logs import read_log
 from scripts import train
 from scripts.command import run
+from scripts.train import composed, with_defaults
 
 CONFIG = """
 common: {cpu: true, seed: 3, log_format: json, log_interval: 1, log_file: "${checkpoint.save_dir}/train.log"}
@@ -95,37 +96,58 @@ AGG, F2 = "configs/wikitext103/agg", ("configs/wikitext103/mle", "size=f2")
     [
         ((AGG,), 1, 32768, (4096, 8)),
         ((f"{AGG}.yaml",), 16, 32768, (2048, 1)),
-        ((AGG,), 3, 36864, (4096, 3)),  # whole blocks of 1,024
-        (F2, 16, 16384, (1024, 1)),  # a block each, at least
+        ((AGG, "dataset.max_tokens=1024"), 4, 8192, (1024, 2)),
+        ((AGG, "dataset.max_tokens=2048", "optimization.update_freq=[16]"), 8, 32768, (2048, 2)),
         (F2, 8, 8192, (1024, 1)),
         (("configs/wmt14_en_de/mle", "size=vaswani-base"), 8, 25000, (3125, 1)),
+        (("configs/wmt14_en_de/agps",), 8, 65536, (8192, 1)),
     ],
 )
 def test_an_update_keeps_its_tokens(launch, config, gpus, tokens, batches):
+    """Also what the user sets is divided among the GPUs."""
     status, command, said = launch(*config, gpus=gpus)
     assert status == 0
     assert f"train: {tokens:,} tokens per update = {gpus} x {batches[0]:,} x {batches[1]} " in said
-    assert (
-        f"++dataset.max_tokens={batches[0]}" in command
-        and f"++optimization.update_freq=[{batches[1]}]" in command
-    )
+    for option in (f"dataset.max_tokens={batches[0]}", f"optimization.update_freq=[{batches[1]}]"):
+        assert [word for word in command if option.partition("=")[0] in word] == [f"++{option}"]
     assert f"distributed_training.distributed_world_size={gpus}" in command
     has_address = any("distributed_init_method='tcp://localhost:" in word for word in command)
     assert command[0].endswith("fairseq-hydra-train") and has_address == (gpus > 1)
     assert ("checkpoint.load_checkpoint_on_all_dp_ranks=true" in command) == (gpus > 1)
 
 
-def test_tokens_that_the_user_sets_are_those_of_each_gpu(launch):
-    _, command, said = launch(AGG, "dataset.max_tokens=1024", gpus=4)
-    assert (
-        "++optimization.update_freq=[8]" in command
-        and command.count("++dataset.max_tokens=1024") == 2
-    )
-    assert "32,768 tokens per update = 4 x 1,024 x 8" in said
+def test_numbers_of_gpus_that_would_be_another_training_are_refused(launch):
+    for config, gpus, message in (
+        ((AGG,), 3, "3 GPUs, on which an update would have 36,864 tokens; expected 32,768; choose"),
+        (F2, 16, "16 GPUs, on which an update would have 16,384 tokens; expected 8,192; choose"),
+        (("configs/wmt14_en_de/agps",), 16, "a batch would have 4,096 tokens; expected 8,192, sin"),
+    ):
+        status, command, said = launch(*config, gpus=gpus)
+        assert status == 2 and not command and message in said
+
+
+def test_trainings_side_by_side_have_gpus_of_their_own(launch, monkeypatch):
+    """As long as there are enough; eight places on one GPU share it."""
+    for visible, place, given, names in (
+        (8, "1/2", (), "4,5,6,7"),
+        (8, "2/3", ("--gpus", "2"), "4,5"),
+        (1, "7/8", (), "0"),
+        (4, "1/2", ("--gpus", "4"), "0,1,2,3"),
+    ):
+        _, command, _ = launch(AGG, "--place", place, *given, gpus=visible)
+        assert command[:2] == ["env", f"CUDA_VISIBLE_DEVICES={names}"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,6")
+    assert launch(AGG, "--place", "1/2", gpus=2)[1][1] == "CUDA_VISIBLE_DEVICES=6"
 
 
 def test_the_number_of_gpus_is_given_or_counted(launch):
-    """Those that are visible; a dry run needs none."""
+    """Those that are visible; a dry run needs none. Size tiny is trained on a GPU if one is asked
+    for."""
+    for asked in ((), ("--gpus", "1")):
+        _, command, said = launch(AGG, "size=tiny", *asked, gpus=2)
+        assert ("++common.cpu=false" in command) == bool(
+            asked
+        ) and "2,048 tokens per update" in said
     assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
     assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
     assert (
@@ -134,6 +156,37 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
     )
     assert "found 2 GPUs; expected 3 or more" in launch(AGG, "--gpus", "3", gpus=2, dry=False)[2]
     assert "expected -1 or more" in launch(AGG, "--gpus", "-1", gpus=2)[2]
+
+
+def test_bf16_takes_the_place_of_fp16(launch):
+    """fairseq would take the latter of the two; unlike --bf16, this does not mean a TPU."""
+    config = with_defaults(
+        composed(AGG, ["common.bf16=true", "task.data=d", "checkpoint.save_dir=s"])[2]
+    )
+    assert (config.common.bf16, config.common.fp16, config.common.tpu) == (True, False, False)
+    assert "++common.fp16=false" in launch(AGG, "common.bf16=true")[1]
+
+
+def test_criterions_are_built_before_anything_is_trained(monkeypatch, capsys, tmp_path, lm_data):
+    """Their options are checked by themselves, and nobody else."""
+    monkeypatch.chdir(tmp_path)
+    for config, option, message in (
+        ("wikitext103/agg", "criterion.agg_alpha=5", "alpha"),
+        ("wikitext103/agps", "criterion.agps_mu1=0", "mu1"),
+        ("wikitext103/ul-sequence", "criterion.ul_sequence_rate=2", "--ul-sequence-rate"),
+        ("wmt14_en_de/mle", "criterion.label_smoothing=7", "label_smoothing"),
+    ):
+        given = f"checkpoint.save_dir=s checkpoint.finetune_from_model=x {option}"
+        for line, status in ((given.rpartition(" ")[0], 0), (given, 2)):
+            monkeypatch.setattr(
+                "sys.stdin", [f"bash /x/train.sh configs/{config} task.data=d {line}"]
+            )
+            try:
+                found = run("train", lambda: train.main(["--check", "--dry-run"]))
+            except SystemExit as stop:
+                found = stop.code
+            assert found == status, line
+        assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 MISTAKES = [

@@ -74,14 +74,15 @@ class Case(NamedTuple):
         ]  # fmt: skip
 
     def options_of_one(self, checkpoint):
-        """That of the single process with the joined batches; for unlikelihood_sequence, which cuts
-        its prefixes from the head of each micro-batch, with the micro-batches of both workers."""
-        if self.criterion == "unlikelihood_sequence":
+        """That of the single process with the joined batches; for agps, which asks what is in a
+        micro-batch, and unlikelihood_sequence, which cuts its prefixes from the head of each, with
+        the micro-batches of both workers."""
+        if self.criterion in ("agps", "unlikelihood_sequence"):
             return [*self.options(), "--update-freq", 2 * self.update_freq]
         return self.options(checkpoint, joined=2)
 
 
-FAILING = Case("agps", 3, True, "legacy_ddp", "uneven", event=" out of memory")
+FAILING = Case("agg-current", 3, True, "legacy_ddp", "uneven", event=" out of memory")
 CASES = [
     Case("agg", 1, False, "pytorch_ddp", "uneven"),
     Case("agg", 3, True, "legacy_ddp", "mixed"),
@@ -175,25 +176,23 @@ def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case
             int(case.batches == "uneven"),
         ]
 
-    # Beside fairseq's gradients and logs: at most one sum of V counts for an update, V bytes for a
-    # batch of agps.
-    size = len(load_dictionary(lm_data))
-    counts, present = ("all_reduce", 8 * size, "torch.int64"), ("all_reduce", size, "torch.uint8")
+    # Beside fairseq's gradients and logs: at most one sum of V counts for an update, and for a
+    # micro-batch where these are counted at once.
+    counts = ("all_reduce", 8 * len(load_dictionary(lm_data)), "torch.int64")
     for worker in two:
         micro_batches = sum(update["micro_batches"] for update in worker["updates"])
         assert worker["collectives"] == {
             "agg": [counts] * 6,
             "face": [counts] * 6,
-            "agps": [present] * micro_batches,
             "agg-current": [counts] * (micro_batches + 6),
         }.get(case.criterion, [])
     assert one["collectives"] == []
 
 
-def test_agps_survives_a_worker_without_memory(trainings):
+def test_the_current_batch_survives_a_worker_without_memory(trainings):
     """Worker 1 loses its sixth micro-batch, the last of its update: in another, fairseq would get
     out of step."""
     first, second = trainings[0][str(FAILING)]
     check_replicas((first, second))
-    assert len(first["collectives"]) == len(second["collectives"]) == 16
+    assert len(first["collectives"]) == len(second["collectives"]) == 22
     assert all(weight.isfinite().all() for weight in first["updates"][-1]["weights"].values())

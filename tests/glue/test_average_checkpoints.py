@@ -98,10 +98,30 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_p
     )
     old = shutil.copy(trained / "checkpoint8.pt", output).read_bytes()
     error = refused(
-        capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--output", output
+        capsys,
+        "average-checkpoints",
+        trained / "checkpoint8.pt",
+        bad,
+        "--force",
+        "--output",
+        output,
     )
     assert "bad.pt" in error and "found an infinity or NaN in decoder." in error
     assert output.read_bytes() == old and not list(tmp_path.glob(".*"))
+
+
+def test_an_existing_file_is_replaced_if_asked_and_a_link_leads_to_it(trained, tmp_path, capsys):
+    """Such as the checkpoint of another run."""
+    other, linked = tmp_path / "other" / "checkpoint_last.pt", tmp_path / "average.pt"
+    other.parent.mkdir()
+    old = shutil.copy(trained / "checkpoint8.pt", other).read_bytes()
+    linked.symlink_to(other)
+    for output in (other, linked):
+        command = ("average-checkpoints", trained, "--last", 2, "--output", output)
+        assert f"{output}: found a file; add --force to replace it" in refused(capsys, *command)
+    assert other.read_bytes() == old
+    run(capsys, *command, "--force")
+    assert linked.readlink() == other and other.read_bytes() != old and Checkpoint(other).updates
 
 
 def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):

@@ -119,9 +119,10 @@ def test_only_what_a_command_wrote_is_written_over(
         "--max-texts",
         1,
     )
+    calibrate = ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test")
     writing = {
         "numbers": ("isotropy", good_checkpoint, "--json"),
-        "checkpoint": ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test", "-o"),
+        "checkpoint": (*calibrate, "--force", "-o"),
         "texts": (*texts, "-o"),
         **{
             f"p.{kind}": ("plot", "singular-values", good_checkpoint, "-o")
@@ -137,6 +138,8 @@ def test_only_what_a_command_wrote_is_written_over(
         Path(name).write_bytes(b"")
         for _ in range(2):
             run(capsys, *command, name)
+    found = refused(capsys, *calibrate, "-o", "checkpoint")
+    assert "checkpoint: found a file; add --force to replace it" in found
     assert "--output: found numbers, a file" in refused(capsys, *writing["checkpoint"], "numbers")
     assert "--json: found the file of --output" in refused(
         capsys, *texts, "-o", "texts", "--json", "./texts"

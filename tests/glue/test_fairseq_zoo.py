@@ -9,18 +9,22 @@ import torch
 from fairseq import tasks
 from fairseq.data import iterators
 from fairseq.trainer import Trainer
+from torch import nn
 from torch.nn import functional
 
+from agg_fairseq.modules.linear_logits import LARGEST
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
 from tests.conftest import run_command, zipf_text
 from tests.small_trainings import (
+    F2_LM,
     FAMILIES,
     LM,
     SMALL_MT,
     batches,
     build,
     configuration,
+    gradients,
     logged,
     trainer_for,
 )
@@ -166,32 +170,98 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
 
 
 class Model(OutputLayerModel):
-    """An output layer, and what follows it: a function of the logits, in the decoder or behind
-    it."""
+    """An output layer of its own, `of_layer(decoder, features)`, and what follows it."""
 
     def __init__(self, of_layer, behind):
         super().__init__(8, 64)
-        linear, self.behind = self.decoder.output_layer, behind
-        type(self.decoder).output_layer  # noqa: B018 — the decoder has one
-        self.decoder.__class__ = type(
-            "Decoder", (type(self.decoder),), {"output_layer": lambda _, h: of_layer(linear(h))}
-        )
+        self.behind, decoder = behind, self.decoder
+        decoder.scale, decoder.offset = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(64))
+        methods = {"output_layer": lambda self, features: of_layer(self, features)}
+        decoder.__class__ = type("Decoder", (type(decoder),), methods)
 
     def forward(self, features, **options):
-        return self.behind(super().forward(features)[0]), None
+        return self.behind(self, super().forward(features)[0]), None
+
+
+def plain(decoder, features):
+    return decoder.output_projection(features)
+
+
+def masked_from_the_second_position(decoder, features):
+    logits = plain(decoder, features).clone()
+    logits[:, 1:, 5] = -math.inf
+    return logits
+
+
+def zero(model):
+    """Output layers may begin at 0, where their logits do not tell how they are scaled."""
+    nn.init.zeros_(model.decoder.output_projection.weight)
+
+
+LAYERS = {
+    "soft cap": lambda decoder, h: 30 * torch.tanh(plain(decoder, h) / 30),
+    "soft cap of all logits": lambda decoder, h: 0.05 * torch.tanh(plain(decoder, h) / 0.05),
+    "scale": lambda decoder, h: plain(decoder, h / 4),
+    "scale, from 0": lambda decoder, h: plain(decoder, h / 4),
+    "number that changes": lambda decoder, h: plain(decoder, h) * getattr(decoder, "factor", 1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_an_output_layer_computes_is_trained(kind, dtype):
+    """The loss and gradients of the model's own logits; in half precision with its errors."""
+    torch.manual_seed(3)
+    model = Model(LAYERS[kind], lambda model, logits: logits).to(dtype)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.mul_(20)  # which the soft cap of 30 then bounds
+    if kind == "scale, from 0":
+        zero(model)
+    objective = criterion("mle", OutputLayerTask(64))
+    sample = batch(16, 8, 64, "cpu", steps=8, dtype=dtype)
+    for factor in (1.0, 0.3):
+        if kind == "number that changes":
+            model.decoder.factor = factor
+        found, expected = [], []
+        for losses in (found, expected):
+            model.zero_grad()
+            features = sample["net_input"]["features"]
+            features.grad = None
+            if losses is found:
+                loss = objective(model, sample)[0]
+            else:
+                logits = model(features)[0].float().flatten(0, 1)
+                loss = functional.cross_entropy(logits, sample["target"].flatten(), reduction="sum")
+            loss.backward()
+            losses += [
+                loss.detach(),
+                features.grad.clone(),
+                model.decoder.output_projection.weight.grad,
+            ]
+        tolerance = 1e-4 if dtype == torch.float32 else 0.03
+        for one, other in zip(found, expected, strict=True):
+            scale = max(1.0, other.float().abs().max().item())
+            torch.testing.assert_close(one, other, rtol=0, atol=tolerance * scale)
+
+
+def unchanged(model, logits):
+    return logits
 
 
 @pytest.mark.parametrize(
     ("of_layer", "behind", "words"),
     [
-        (lambda z: 0.5 * z, lambda z: z, "output_layer is not linear"),
-        (
-            lambda z: z.masked_fill(torch.arange(64) == 1, -math.inf),
-            lambda z: z,
-            "output_layer is not linear",
-        ),
-        (lambda z: z, lambda z: 0.5 * z, "returns something else"),
-        (lambda z: z, lambda z: z[:1], "returns something else"),
+        (lambda d, h: d.scale * plain(d, h), unchanged, "depends on decoder.scale beside"),
+        (lambda d, h: plain(d, h) + d.offset, unchanged, "depends on decoder.offset beside"),
+        (lambda d, h: plain(d, h.detach()).detach(), unchanged, "not depend on decoder.output_pr"),
+        (masked_from_the_second_position, unchanged, "output_layer is not s (H Wᵀ + b)"),
+        (lambda d, h: plain(d, h).clamp_(-1, 1), unchanged, "output_layer is not s (H Wᵀ + b)"),
+        (lambda d, h: plain(d, functional.layer_norm(h, [8])), unchanged, "output_layer is not s"),
+        (lambda d, h: plain(d, functional.normalize(h, dim=-1)), unchanged, "output_layer is not"),
+        (plain, lambda model, z: 0.5 * z, "returns something else"),
+        (plain, lambda model, z: model.decoder.scale * z, "returns something else"),
+        (plain, lambda model, z: z.clamp_(-1, 1), "returns something else"),
+        (plain, lambda model, z: z[:1], "returns something else"),
     ],
 )
 def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, behind, words):
@@ -201,15 +271,38 @@ def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, beh
     assert "output_layer" not in vars(model.decoder), "what was replaced has been put back"
 
 
+@pytest.mark.parametrize("name", ["agg", "f2_softmax"])
+def test_unused_parameters_are_looked_for(lm_data, name):
+    """DDP copies the output of the model, and asks autograd which parameters it depends on."""
+    base = F2_LM if name == "f2_softmax" else LM
+    trainer, _ = trainer_for(lm_data, "--criterion", name, base=base)
+    sample = first_batch(trainer)
+    expected, _ = gradients(trainer, sample)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(trainer.model, find_unused_parameters=True)
+        for _ in range(2):
+            trainer.model.zero_grad()
+            trainer.criterion(wrapped, sample)[0].backward()
+            found = [parameter.grad for parameter in trainer.model.parameters()]
+            torch.testing.assert_close(found, [*expected])
+        with torch.no_grad():
+            assert trainer.criterion(wrapped, sample)[0].isfinite()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])
 def test_no_logits_are_computed(lm_data, monkeypatch, base):
-    """But at one position, once: neither in training nor in validation is there another product
-    with V rows."""
+    """But of the random features that the layer is asked with, once in training and once in
+    validation."""
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
     sample, rows, linear = first_batch(trainer), [], functional.linear
 
     def recorded(features, weight, bias=None):
-        rows.append((len(weight), features[..., 0].numel() > 1))
+        rows.append((len(weight), features[..., 0].numel() > len(LARGEST)))
         return linear(features, weight, bias)
 
     monkeypatch.setattr(functional, "linear", recorded)

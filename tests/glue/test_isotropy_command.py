@@ -51,13 +51,14 @@ def test_groups_need_data(lm_runs, tmp_path, capsys):
 def test_a_translation_model_is_grouped_by_the_target_side(
     translator, lm_runs, lm_data, mt_data, capsys
 ):
-    """No English word is ever a target: they are in no group, and the German ones are frequent."""
+    """No English word is ever a target: they are unseen, and the German ones are frequent."""
     printed = run(capsys, "isotropy", translator, "--data", mt_data, "--groups", "frequency")
     assert "groups:1e-05/1e-06-of-tokens" in printed
     vocabulary = load_embedding_vocabulary({"mt": Checkpoint(translator)}, mt_data)
     assert vocabulary.joined and vocabulary.languages == ("en", "de")
     groups = vocabulary.groups("frequency")
     assert {vocabulary.dictionary[int(token)][0] for token in groups.members("frequent")} == {"t"}
+    assert {vocabulary.dictionary[int(token)][0] for token in groups.members("unseen")} == {"w"}
     assert groups.sizes()["medium"] == groups.sizes()["rare"] == 0
     models = (lm_runs / "mle" / "checkpoint_last.pt", translator)
     assert "found no language pair; expected one train.X-Y.X.bin" in refused(

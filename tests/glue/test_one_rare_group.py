@@ -1,4 +1,7 @@
-"""The rarest fifth of a vocabulary is the same set for measures, for gates and for freezing."""
+"""The rarest fifth of a vocabulary is the same set for measures, for gates and for freezing; tokens
+that are no target in training, whose gate is 0, are rare in training and unseen in measures."""
+
+from bisect import bisect_right
 
 import torch
 
@@ -30,21 +33,34 @@ def test_the_same_in_measures_gates_and_freezing(lm_data, mt_data, tmp_path):
         ]
         vocabulary = BinarizedVocabulary.load(data, languages)
         counts, dictionary = vocabulary.counts, vocabulary.dictionary
+        groups = vocabulary.groups("types")
         measured = torch.zeros_like(counts, dtype=torch.bool)
-        measured[vocabulary.groups("types").members("rare")] = True
+        measured[groups.members("rare")] = True
         objective = trainers[0].criterion.objective
         objective.count(torch.arange(len(counts)).repeat_interleave(counts))
         objective.commit_update()
         objective.start_update()
-        assert torch.equal(objective.current_gates.rare, measured)
-        assert torch.equal(trainers[1].criterion.rare, measured)
 
-        words = {word for word in dictionary.symbols[4:] if not word.startswith("madeupword")}
-        if languages:
-            assert "w0" in words, "of the source language"
-            words = {word for word in words if counts[dictionary.index(word)]}
-        ranked = sorted(
-            words, key=lambda word: (-counts[dictionary.index(word)], dictionary.index(word))
+        words = {
+            index: int(counts[index])
+            for index, word in enumerate(dictionary.symbols[4:], 4)
+            if not word.startswith("madeupword")
+        }
+        unseen = [index for index, count in words.items() if not count]
+        assert unseen == (groups.members("unseen").tolist() if unseen else [])
+        assert bool(unseen) == (data is not lm_data) and (
+            not languages or dictionary.index("w0") in unseen
         )
-        rare = {dictionary[row] for row in measured.nonzero().flatten().tolist()}
-        assert rare == set(ranked[-int(0.2 * len(words) + 0.5) :])
+        ascending = sorted(count for count in words.values() if count)
+        number = int(0.2 * len(ascending) + 0.5)
+        sizes = {bisect_right(ascending, c): c for c in ascending}
+        threshold = sizes[min(sizes, key=lambda size: (abs(size - number), -size))]
+        rare = [index for index, count in words.items() if 0 < count <= threshold]
+        assert measured.nonzero().flatten().tolist() == rare
+
+        measured[unseen] = True
+        gates = objective.current_gates
+        assert torch.equal(gates.rare, measured)
+        assert not gates.at_common_targets(torch.ones(1))[unseen].any()
+        assert not gates.at_rare_targets(torch.ones(1))[unseen].any()
+        assert torch.equal(trainers[1].criterion.rare, measured)

@@ -12,7 +12,13 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, perplexity
+from agg_fairseq.evaluation import (
+    BinarizedText,
+    PlainText,
+    calibrate,
+    generate_texts,
+    perplexity,
+)
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import changed, read_result, refused, run, save_model
 from tests.conftest import called, preprocessed
@@ -120,7 +126,7 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
         {"calibrate": BinarizedText(lm_data), "device": "cpu"},
     )
     whole, sizes = perplexity({"agg": runs["agg"]}, text, **options), []
-    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "CHUNK_ELEMENTS", 7 * 64)
+    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "chunk_rows", lambda w: 7)
 
     class Sizes(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -140,32 +146,36 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data):
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
-        (runs, PlainText("test.txt"), None, "--train-text for models of transformers"),
+        (
+            runs,
+            PlainText("test.txt"),
+            None,
+            "found a model of fairseq; give the text to score by --data",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored, calibrate=fitted_on)
 
 
-def test_models_of_other_targets_are_refused(mt_data, tmp_path):
-    """A model of few positions cannot read long pairs; without them it would seem the better
-    one."""
-    models = {
-        str(positions): random_checkpoint(
-            tmp_path / f"{positions}.pt", mt_data,
-            (*KINDS["translation"], "--max-source-positions", positions, "--max-target-positions", positions),
-        )
-        for positions in (1024, 6)
-    }  # fmt: skip
-    alone = [
-        perplexity({name: model}, BinarizedText(mt_data, "train")).rows[name]["tokens"]
-        for name, model in models.items()
-    ]
-    assert alone[0] > alone[1] > 0
+def test_what_a_model_cannot_read_is_refused(runs, mt_data, lm_data, tmp_path):
+    """A model of few positions cannot read long pairs or blocks; without them it would seem the
+    better one."""
+    positions = ("--max-source-positions", 6, "--max-target-positions", 6)
+    short = random_checkpoint(tmp_path / "6.pt", mt_data, (*KINDS["translation"], *positions))
     with pytest.raises(
-        UserError,
-        match=f"6.pt: found {alone[1]} targets, and others than the {alone[0]} of .*1024.pt",
+        UserError, match="train: found [0-9]+ of 80 pairs of more than 6 or 6 tokens"
     ):
-        perplexity(models, BinarizedText(mt_data, "train"))
+        perplexity({"short": short}, BinarizedText(mt_data, "train"))
+    with pytest.raises(
+        UserError, match="found 17, 0 of them context, and 16 positions of the model"
+    ):
+        perplexity(runs, BinarizedText(lm_data, "valid", tokens_per_sample=17))
+    texts = {"prefix_length": 8, "length": 9, "max_texts": 1}
+    found = generate_texts(runs["mle"], lm_data, tmp_path / "o", **texts)
+    assert "|length:9|beyond-positions:16|" in found.signature, "sinusoids go on"
+    learned = random_checkpoint(tmp_path / "l.pt", lm_data, (*LM, "--decoder-learned-pos"))
+    with pytest.raises(UserError, match="found 16 positions; expected 17, as many as a text has"):
+        generate_texts(learned, lm_data, tmp_path / "o", **texts)
 
 
 def test_the_command(lm_runs, lm_data, tmp_path, capsys):
@@ -269,7 +279,7 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     )
     calibrated = ("calibrate", lm_runs / "agg", *options, "--split", "test")
     run(capsys, *calibrated, "-o", tmp_path / "after.pt")
-    assert "--share: expected a number in (0, 1], got 25.0" in refused(
+    assert "--share: found '25'; expected a number in (0, 1]" in refused(
         capsys, *calibrated, "--share", 25, "-o", tmp_path / "no.pt"
     )
     run(capsys, *calibrated, "--share", 0.25, "-o", tmp_path / "quarter.pt")

@@ -8,6 +8,7 @@ import torch
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
+from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
 from tests.conftest import zipf_text
@@ -15,6 +16,8 @@ from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tok
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
+
+from safetensors.torch import save_file
 
 from agg_fairseq.integrations import add_log_unigram, load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
@@ -72,7 +75,9 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         assert main([*map(str, arguments), "--json", str(tmp_path / "found.json")]) == 0
         return read_result(tmp_path / "found.json")[kind]
 
-    found = measured("eval-lm", tmp_path / kind, "--text", text, "--calibrate", text)
+    found = measured(
+        "eval-lm", tmp_path / kind, "--text", text, "--train-text", text, "--calibrate", text
+    )
     assert found["expected_over_observed"]["total"] == pytest.approx(1, abs=1e-5)
     assert found["calibrated_perplexity"]["total"] <= found["perplexity"]["total"]
     with torch.no_grad():
@@ -103,5 +108,77 @@ def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):
     )
     first, other = (models[name].output_embedding.weight for name in models)
     assert other.equal(20 * first) and other.equal(model.lm_head.weight)
-    found = perplexity(models, PlainText(tmp_path / "text"))
+    found = perplexity(models, PlainText(tmp_path / "text", tmp_path / "text"))
     assert found["other"]["perplexity"]["total"] > 2 * found["first"]["perplexity"]["total"]
+
+
+OTHERS = {
+    "output layer of another name": lambda: llama_like("GPTNeoX"),
+    "the same, tied": lambda: llama_like("GPTNeoX", tie_word_embeddings=True),
+    "buffers that are no parameters": lambda: llama_like(
+        "FalconH1",
+        mamba_d_ssm=32,
+        mamba_n_heads=4,
+        mamba_d_head=8,
+        mamba_d_state=8,
+        head_dim="default",
+    ),
+    "bfloat16": lambda: gpt2().bfloat16(),
+}
+
+
+def saved_with_text(model, folder):
+    """A folder with the model, its tokenizer and a text."""
+    model.eval().save_pretrained(folder)
+    save_word_tokenizer(folder, VOCABULARY)
+    (folder / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    return PlainText(folder / "text", folder / "text")
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_any_model_is_loaded_whole_and_measured(kind, tmp_path):
+    """In float32 whatever it was saved in, with the output layer that it has."""
+    model = OTHERS[kind]()
+    text = saved_with_text(model, tmp_path)
+    found = perplexity(open_models([tmp_path], ["m"]), text)
+    assert "|dtype:float32|" in found.signature
+    head = open_models([tmp_path], ["m"])["m"].output_embedding.weight
+    assert head.equal(model.get_output_embeddings().weight.float())
+    loaded, ids = load_pretrained(tmp_path), torch.arange(20)[None]
+    assert loaded.eval()(input_ids=ids).logits.equal(model(input_ids=ids).logits)
+    assert {one.dtype for one in loaded.parameters()} == {model.dtype}
+    vocabulary = text.load_vocabulary(open_models([tmp_path]))
+    tokens, model = text._tokens(vocabulary), model.float()
+    with torch.no_grad():
+        parts = [part[None] for part in tokens.split(LENGTH) if len(part) > 1]
+        summed = sum(model(input_ids=one, labels=one).loss * (one.numel() - 1) for one in parts)
+    total = math.exp(summed / found["m"]["tokens"])
+    assert found["m"]["perplexity"]["total"] == pytest.approx(total, rel=1e-5)
+
+
+def test_options_of_from_pretrained_and_what_is_refused(tmp_path, capsys):
+    model = gpt2()
+    text = saved_with_text(model, tmp_path)
+    loaded, info = load_pretrained(
+        tmp_path, use_cache=False, dtype="bfloat16", output_loading_info=True
+    )
+    assert (
+        not loaded.config.use_cache and loaded.dtype == torch.bfloat16 and not info["missing_keys"]
+    )
+    with pytest.raises(UserError, match="--train-text: found none"):
+        perplexity(open_models([tmp_path]), PlainText(text.text))
+    found = perplexity(
+        open_models([tmp_path], ["m"]), PlainText(text.text), occurrences_in=text.text
+    )
+    assert set(found.rows) == {"m", "human"}, "a text to group by needs no training text"
+    with torch.no_grad():
+        model.transformer.h[0].attn.c_proj.bias.fill_(float("nan"))
+    model.save_pretrained(tmp_path)
+    arguments = map(str, ("eval-lm", tmp_path, "--text", text.text, "--train-text", text.text))
+    assert main([*arguments, "--json", str(tmp_path / "o.json")]) == 2
+    assert "found nan as PPL" in capsys.readouterr().err and not (tmp_path / "o.json").exists()
+    tensors = {name: one for name, one in model.state_dict().items() if "ln_f" not in name}
+    del tensors["lm_head.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match="found no transformer.ln_f.bias; expected all parameters"):
+        load_pretrained(tmp_path)

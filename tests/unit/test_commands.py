@@ -1,6 +1,7 @@
 """Commands that need no checkpoint: help, `doctor`, and what is printed of errors."""
 
 import argparse
+import math
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import torch
 
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
+from agg_fairseq.cli.options import OPTIONS
 from agg_fairseq.errors import first_line
 
 
@@ -29,6 +31,39 @@ def test_every_argument_has_a_help():
         assert all(action.help or action.nargs == argparse.PARSER for action in parser._actions), (
             parser.prog
         )
+
+
+RANGES = {name: option["type"] for name, option in OPTIONS.items() if "type" in option}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_number_out_of_range_is_refused_in_one_line(name, capsys):
+    """By every command that has the option, before anything is opened; --help shows the range."""
+    option, values = f"--{name.replace('_', '-')}", ["nan", "inf", "x", RANGES[name].least - 1]
+    values += [RANGES[name].least] * ("(" in RANGES[name].ends)
+    values += [RANGES[name].most + (")" not in RANGES[name].ends)] * (RANGES[name].most < math.inf)
+    found = 0
+    for parser in parsers(build_parser(COMMANDS)):
+        action = next((one for one in parser._actions if option in one.option_strings), None)
+        if action is None:
+            continue
+        found += 1
+        assert str(RANGES[name]) in action.help
+        for value in values:
+            with pytest.raises(SystemExit) as stop:
+                parser.parse_args([option, str(value)])
+            error = capsys.readouterr().err
+            assert stop.value.code == 2 and error.count("\n") == 1
+            assert f"argument {option}: found '{value}'; expected a" in error
+    assert found
+
+
+def test_a_fault_shows_its_traceback_on_demand(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "run", lambda arguments: torch.ones(2) @ torch.ones(3))
+    assert main(["doctor"]) == 2 and "AGG_DEBUG=1 shows the traceback" in capsys.readouterr().err
+    monkeypatch.setenv("AGG_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="size"):
+        main(["doctor"])
 
 
 def test_the_doctor_says_what_cannot_work(capsys, monkeypatch):

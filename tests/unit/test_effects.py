@@ -76,13 +76,13 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
         log_probs = (
             factorized.log_prob(h) if factorized else (h @ embedding.weight.t()).log_softmax(-1)
         )
-        statistics.add(log_probs, test[1:])
+        statistics.update(log_probs, test[1:])
         if factorized:
             chosen = choose_class(h, factorized.class_weight, sample=True)
             log_probs = decoupled_log_prob(
                 h, factorized.weight, factorized.class_weight, factorized.classes, chosen
             )
-    total, within_rare = (statistics.measures()[f"{kind}perplexity"] for kind in ("", "within_"))
+    total, within_rare = (statistics.compute()[f"{kind}perplexity"] for kind in ("", "within_"))
     return (
         total["total"],
         within_rare["rare"],

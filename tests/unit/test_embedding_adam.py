@@ -90,6 +90,51 @@ def test_the_state_follows_its_parameter_to_another_device(kind):
     } == {"meta"}
 
 
+@pytest.mark.parametrize("torchs", [torch.optim.AdamW, torch.optim.Adam])
+@pytest.mark.parametrize("kind", ["own", "beta2", "coupled"])
+def test_a_state_of_torch_goes_on_with_its_moments_and_our_second_moment(torchs, kind):
+    gradients = list(torch.randn(6, 7, 3, dtype=torch.float64))
+    parameter = torch.nn.Parameter(torch.zeros(7, 3, dtype=torch.float64))
+    first = torchs([parameter], lr=0.5, betas=(0.9, 0.98), eps=1e-30, weight_decay=0.0)
+    for gradient in gradients[:4]:
+        parameter.grad = gradient.clone()
+        first.step()
+    optimizer = EmbeddingAdam([{"params": [parameter], **KINDS[kind]}], lr=1.0, betas=(0.9, 0.98))
+    optimizer.load_state_dict(first.state_dict())
+    betas = KINDS[kind].get("betas", (0.9, 0.98))
+    assert (optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["lr"]) == (betas, 0.5)
+    start, v = parameter.detach().clone(), first.state[parameter]["exp_avg_sq"]
+    m = 0.9 * first.state[parameter]["exp_avg"] + 0.1 * gradients[4]
+    v = betas[1] * v + (1 - betas[1]) * gradients[4] ** 2
+    v = v.mean(0) if kind == "coupled" else v
+    parameter.grad = gradients[4].clone()
+    optimizer.step()
+    correction = (1 - betas[1] ** 5) ** 0.5 / (1 - 0.9**5)
+    torch.testing.assert_close(parameter.detach(), start - 0.5 * correction * m / v.sqrt())
+
+
+@pytest.mark.parametrize("option", ["lr", "eps", "weight_decay"])
+def test_options_below_zero(option):
+    with pytest.raises(ValueError, match=f"expected {option} of at least 0, got -1"):
+        EmbeddingAdam([torch.nn.Parameter(torch.zeros(2, 2))], **{option: -1})
+
+
+def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
+    """Parameters of a group are updated together, those of each number of steps."""
+    gradients = list(torch.randn(5, 7, 3, dtype=torch.float64))
+    parameters = [torch.nn.Parameter(torch.ones(7, 3, dtype=torch.float64)) for _ in range(3)]
+    optimizer = EmbeddingAdam(parameters, **OPTIONS)
+    for number, gradient in enumerate(gradients):
+        for parameter in parameters:
+            parameter.grad = gradient.clone()
+        parameters[1].grad = None if number % 2 else gradient.clone()
+        optimizer.step()
+    every, some = (
+        oracle(torch.ones(7, 3).double(), part, **OPTIONS) for part in (gradients, gradients[::2])
+    )
+    torch.testing.assert_close([p.detach() for p in parameters], [every, some, every])
+
+
 def test_betas_out_of_range():
     for betas in ((0.9, 1.0), (-0.1, 0.9), (0.9, torch.tensor([0.9, 1.0]))):
         with pytest.raises(ValueError, match=r"expected betas in \[0, 1\)"):

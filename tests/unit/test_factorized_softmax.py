@@ -8,6 +8,7 @@ from agg_fairseq.f2 import (
     FactorizedSoftmax,
     TokenClasses,
     choose_class,
+    cross_entropy,
     decoupled_log_prob,
     factorized_cross_entropy,
     joint_log_prob,
@@ -54,11 +55,12 @@ def problem(class_of_token):
     return h, w, u, y
 
 
-@pytest.fixture(autouse=True)
-def short_runs_and_chunks(monkeypatch):
-    """Slices and scattered tokens side by side, as in a dictionary of thousands."""
+@pytest.fixture(autouse=True, params=[0, 60, 10**6], ids=["apart", "some merged", "all merged"])
+def small_chunks_and_tiles(monkeypatch, request):
+    """Several chunks and tiles, as in a dictionary of thousands, and classes merged or not."""
     monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", 30)
-    monkeypatch.setattr(token_classes, "RUN", 4)
+    monkeypatch.setattr(token_classes, "TILE", 4)
+    monkeypatch.setattr(cross_entropy, "MERGED_LOGITS", request.param)
 
 
 @pytest.mark.parametrize(("name", "epsilon"), zip(LAYOUTS, [0.0, 0.1, 0.9, 0.1, 0.0], strict=True))

@@ -29,17 +29,17 @@ def added(groups, predictions, **options):
     statistics = NextTokenStatistics(groups, **options)
     log_probs, target = predictions
     for part in (slice(0, 150), slice(150, None)):
-        statistics.add(log_probs[part], target[part])
+        statistics.update(log_probs[part], target[part])
     return statistics
 
 
 def test_counts_by_hand():
     """Three positions with the targets 0, 0 and 9 of ten tokens; the rare group is 8 and 9."""
-    statistics = NextTokenStatistics(frequency_groups(torch.arange(10).flip(0)))
-    statistics.add(torch.full((2, 10), 0.1).log(), torch.tensor([0, 0]))
+    statistics = NextTokenStatistics(frequency_groups(torch.arange(1, 11).flip(0)))
+    statistics.update(torch.full((2, 10), 0.1).log(), torch.tensor([0, 0]))
     likely = torch.full((1, 10), 0.05)
     likely[0, 4] = 0.55
-    statistics.add(likely.log(), torch.tensor([9]))
+    statistics.update(likely.log(), torch.tensor([9]))
     assert statistics.tokens == 3 and statistics.targets() == {
         "frequent": 2,
         "medium": 0,
@@ -47,7 +47,7 @@ def test_counts_by_hand():
         "total": 3,
     }
     expected = {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}
-    measures = statistics.measures()
+    measures = statistics.compute()
     assert measures["perplexity"] == pytest.approx(expected)
     assert measures["unique_predictions"] == {"frequent": 1, "medium": 1, "rare": 0, "total": 2}
     assert statistics.unique_targets() == {"frequent": 1, "medium": 0, "rare": 1, "total": 2}
@@ -79,7 +79,7 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     calibrated, unchanged = statistics.calibrated(offsets), statistics.calibrated(0 * offsets)
     assert calibrated["perplexity"]["total"] == pytest.approx(math.exp(best.fun), rel=1e-6)
     for measure in ("perplexity", "expected_over_observed"):
-        assert unchanged[measure] == pytest.approx(statistics.measures()[measure])  # of each group
+        assert unchanged[measure] == pytest.approx(statistics.compute()[measure])  # of each group
     for name in ("medium", "rare"):  # where the gradient is zero
         assert calibrated["expected_over_observed"][name] == pytest.approx(1, abs=1e-6)
 

@@ -1,9 +1,11 @@
+import contextlib
 import json
 import math
 
 import pytest
 
 from agg_fairseq.columns import METRICS
+from agg_fairseq.errors import UserError
 from agg_fairseq.result import (
     BETTER,
     SAME,
@@ -14,6 +16,7 @@ from agg_fairseq.result import (
     compare,
     format_change,
 )
+from tests.hostile import changes
 
 RESULT = Result(
     {
@@ -86,6 +89,25 @@ def test_it_survives_json(result):
     )
     with pytest.raises(ValueError, match=f"found the schema 0; expected {SCHEMA}"):
         Result.from_json({**result.json(), "schema": 0})
+
+
+def test_a_measure_is_finite_or_an_error():
+    for value in (math.inf, math.nan):
+        for row in ({"perplexity": {"total": value}}, {"kld": value}):
+            with pytest.raises(
+                UserError, match=f"agg: found {value} as .*; expected a finite number"
+            ):
+                Result({"agg": row}, {}, {})
+
+
+@pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
+def test_a_hand_made_file_is_a_result_or_one_line(result, tmp_path):
+    """Each value in it, at any depth, replaced by one of another type, or left out."""
+    path = tmp_path / "result.json"
+    for changed in changes(result.json()):
+        path.write_text(json.dumps(changed))
+        with contextlib.suppress(UserError):
+            assert Result.read(path).table()
 
 
 def test_changes_are_of_the_same_seed():

@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 
@@ -6,6 +7,7 @@ from fairseq.data import Dictionary
 
 from agg_fairseq.data.subwords import FILES, TokenizerOptions
 from agg_fairseq.errors import UserError
+from tests.hostile import changes
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
 GPT2_PIECES = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
@@ -39,6 +41,18 @@ def gpt2_files(tmp_path):
             tmp_path / "vocab.bpe", "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
         ),
     }
+
+
+def test_a_hand_made_encoder_json_is_read_or_refused(gpt2_files):
+    """Each part of it left out or of another type."""
+    file = gpt2_files["gpt2_encoder_json"]
+    for changed in changes(json.loads(file.read_text())):
+        file.write_text(json.dumps(changed))
+        with contextlib.suppress(UserError):
+            words = TokenizerOptions("gpt2", **gpt2_files).word_tokenizer(
+                dictionary_of("100", "low")
+            )
+            assert all(isinstance(row, int) for row in words.indices("lower"))
 
 
 def test_words_are_tokens():

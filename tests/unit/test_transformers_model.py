@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import pytest
@@ -12,6 +13,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import read_result
+from tests.hostile import changes
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 safetensors = pytest.importorskip(
@@ -247,3 +249,20 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert "found '<s>', which the vocabulary" in refusal(
         lambda: neighbors(only, None, words=["<s>"])
     )
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
+def test_a_hand_made_file_is_read_or_refused(file, tmp_path, text):
+    """Each part of it, at any depth, left out or of another type."""
+    path = folder(tmp_path / "m")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(UNTIED, "model.safetensors")}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    for changed in changes(json.loads((path / file).read_text())):
+        (path / file).write_text(json.dumps(changed))
+        with contextlib.suppress(UserError):
+            if file == "tokenizer.json":
+                vocabulary = TokenizerVocabulary.load(path / file, V).counted_in(text)
+                assert vocabulary.excluded.shape == (V,) and vocabulary.unused is not None
+            else:
+                model = PretrainedModel(path / "model.safetensors.index.json")
+                assert model.output_embedding.weight.shape == (V, D)

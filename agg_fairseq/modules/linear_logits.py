@@ -1,0 +1,182 @@
+"""What an output layer computes: asked of the layer itself, by random features and by autograd."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+LARGEST = (3.0, 2.0**20, 0.1, 2.0**8, 2.0**4, 2.0**-6, 2.0**12, 30.0)
+"""The largest entry of `H Wᵀ` at each position of the random features."""
+LARGEST_HALF = 2.0**12  # of them in float16, which leaves room for a scale up to 16
+
+
+class NotLinear(Exception):
+    """What an output layer does beyond `s (H Wᵀ + b)`, as the end of a sentence about it."""
+
+
+class LinearLogits(NamedTuple):
+    """Logits `z = s (H Wᵀ + b)`, or `c tanh(z / c)` with a soft cap c."""
+
+    weight: Tensor  # (V, D) W
+    bias: Tensor | None  # (V,) b
+    scale: float = 1.0  # s, not 0
+    softcap: float | None = None  # c > 0
+
+
+_answers: WeakKeyDictionary[nn.Module, tuple[Any, float, float | None]] = WeakKeyDictionary()
+"""By output layer: its fingerprint when it was asked, and s and c."""
+
+
+def linear_logits(
+    logits_of: Callable[[Tensor], Tensor], layer: nn.Module, like: Tensor, model: nn.Module
+) -> LinearLogits:
+    """W, b, s and c with which an output layer computes its logits.
+
+    The layer is given random features of several positions and sizes. Its result has to be
+    `s (H Wᵀ + b)`, with a soft cap or without, within the rounding of the dtypes, and to depend on
+    W and b alone, as autograd says. It is asked once, and again when a parameter is another object,
+    or another number or buffer is found in the layer or in what `logits_of` is a method of.
+
+    Args:
+        logits_of: the layer, (…, D) to (…, V): a module or a method.
+        layer: what holds W (V, D) as its `weight`, and b (V,) as its `bias` if it has one.
+        like: features, for their dtype and device.
+        model: names the parameters in errors.
+
+    Raises:
+        NotLinear: the layer computes anything else.
+    """
+    weight, bias = layer.weight, getattr(layer, "bias", None)
+    owner = getattr(logits_of, "__self__", layer)
+    fingerprint = (like.dtype, *_contents(owner), *_contents(*layer.modules()))
+    known, *answer = _answers.get(layer, (None,))
+    if known != fingerprint:
+        # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+        with torch.inference_mode(False), torch.enable_grad(), hooks:
+            answer = _ask(logits_of, weight, bias, like, model)
+        _answers[layer] = (fingerprint, *answer)
+    return LinearLogits(weight, bias, *answer)
+
+
+def leaves(*tensors: Tensor | None) -> dict[int, Tensor]:
+    """The tensors, by `id`, that autograd would give a gradient to: parameters, mostly."""
+    found, seen, waiting = {}, set(), []
+    for tensor in tensors:
+        if tensor is not None and tensor.grad_fn is not None:
+            waiting.append(tensor.grad_fn)
+        elif tensor is not None and tensor.requires_grad:
+            found[id(tensor)] = tensor
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node.variable
+        waiting += [function for function, _ in node.next_functions]
+    return found
+
+
+def name_of(parameter: Tensor, model: nn.Module) -> str:
+    """The name of a parameter in a model, or its shape if it is none of the model's."""
+    named = model.named_parameters()
+    names = (name for name, candidate in named if candidate is parameter)
+    return next(names, f"a parameter of shape {tuple(parameter.shape)}")
+
+
+def _contents(*modules: nn.Module) -> list[Any]:
+    """What a module computes with, cheap to compare: numbers, parameters, versions of buffers."""
+    found: list[Any] = []
+    for module in modules:
+        values = vars(module).items()
+        found += [(name, value) for name, value in values if isinstance(value, int | float | str)]
+        parameters = module.parameters(recurse=False)
+        found += [(id(parameter), parameter.requires_grad) for parameter in parameters]
+        found += [(id(buffer), buffer._version) for buffer in module.buffers(recurse=False)]
+    return found
+
+
+def _ask(
+    logits_of: Callable[[Tensor], Tensor],
+    weight: Tensor,
+    bias: Tensor | None,
+    like: Tensor,
+    model: nn.Module,
+) -> tuple[float, float | None]:
+    """The s and c of `linear_logits`."""
+    is_zero = not weight.any()
+    if is_zero:  # as some begin: any other W tells what the layer does
+        generator = torch.Generator().manual_seed(1)
+        weight.data.copy_(torch.randn(weight.shape, generator=generator))
+    device, dtypes = like.device.type, {like.dtype, weight.dtype}
+    is_mixed = torch.is_autocast_enabled(device)
+    if is_mixed:
+        dtypes.add(torch.get_autocast_dtype(device))
+    try:
+        features, products = _random_features(weight, like)
+        norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
+        with torch.autocast(device, enabled=is_mixed, cache_enabled=False):  # of this W
+            logits = logits_of(features[None])  # 1 x T x V
+    finally:
+        if is_zero:
+            weight.data.zero_()
+    used, known = leaves(logits), leaves(weight, bias)
+    for parameter in used.keys() - known.keys():
+        raise NotLinear(f"depends on {name_of(used[parameter], model)} beside its weight and bias")
+    for parameter in known.keys() - used.keys():
+        raise NotLinear(f"does not depend on {name_of(known[parameter], model)}")
+    problem = NotLinear("is not s (H Wᵀ + b), with a soft cap or without")
+    z = logits.detach()[0].double()  # T x V
+    x = products if bias is None else products + bias.detach().double()
+    if z.shape != x.shape or not z.isfinite().all():
+        raise problem
+
+    # Each product rounds with a relative error of ε, and sums D of them in at least float32.
+    dtypes.add(logits.dtype)
+    if like.is_cuda and torch.backends.cuda.matmul.allow_tf32:
+        dtypes.add(torch.float16)  # of as many digits
+    error = max(torch.finfo(dtype).eps for dtype in dtypes)
+    error = 8 * error + 4 * math.sqrt(weight.size(1)) * min(error, torch.finfo(torch.float32).eps)
+    size = features.double().square().mean(1, keepdim=True).sqrt() * norms + x.abs()  # T x V
+    size = size if bias is None else size + bias.detach().double().abs()
+
+    scale = _quotient(z, x)
+    if scale and ((z - scale * x).abs() <= error * abs(scale) * size).all():
+        return 1.0 if abs(scale - 1) < error / 16 else scale, None
+    softcap = z.abs()[x.abs() >= 0.5 * x.abs().max()].median().item()
+    if softcap:
+        inside = z.abs() < 0.9 * softcap
+        scale = _quotient(softcap * torch.atanh(z[inside] / softcap), x[inside])
+        inexact = error * abs(scale) * size  # of s x
+        rounded = error * (abs(scale) * size).clamp(max=softcap)  # of z
+        lowest = softcap * torch.tanh((scale * x - inexact) / softcap) - rounded
+        highest = softcap * torch.tanh((scale * x + inexact) / softcap) + rounded
+        if scale and ((lowest <= z) & (z <= highest)).all():
+            return 1.0 if abs(scale - 1) < error / 16 else scale, softcap
+    raise problem
+
+
+@torch.no_grad()
+def _random_features(weight: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """H (T, D) in the dtype of features, and `H Wᵀ` (T, V) in float64, of the sizes `LARGEST`."""
+    generator = torch.Generator().manual_seed(0)
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    with torch.autocast(like.device.type, enabled=False):
+        columns = weight.to(like.device, wide).t()  # D x V
+        features = torch.randn(len(LARGEST), weight.size(1), generator=generator).to(columns)
+        largest = torch.tensor(LARGEST).to(columns)
+        if like.dtype == torch.float16:
+            largest = largest.clamp(max=LARGEST_HALF)
+        features *= (largest / (features @ columns).abs().amax(1))[:, None]
+        features = features.to(like.dtype)
+        return features, (features.to(wide) @ columns).double()
+
+
+def _quotient(z: Tensor, x: Tensor) -> float:
+    """The s of the least squares of `z − s x`; 0 if there is none."""
+    squares = (x * x).sum().item()
+    return (z * x).sum().item() / squares if squares else 0.0
