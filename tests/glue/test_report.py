@@ -64,7 +64,9 @@ def test_every_section_of_the_report(written):
         float(value.replace(",", "")) for value in re.findall(r'<td class="[^"]*">([\d.,]+)', row)
     )
     assert f"{100 * (agg / mle - 1):+.1f}%".replace("-", "−") in row
-    marked = re.compile(r">([^<]*)</a>[^<]*</th>(?:(?!</tr>).)*?class=\"(?:better|worse)", re.DOTALL)
+    marked = re.compile(
+        r">([^<]*)</a>[^<]*</th>(?:(?!</tr>).)*?class=\"(?:better|worse)", re.DOTALL
+    )
     titles = {*marked.findall(html[: html.index("<h2>Generated texts")])}
     assert titles and all(title == "PPL total" or "within" in title for title in titles)
 

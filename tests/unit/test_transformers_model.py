@@ -170,8 +170,8 @@ def test_isotropy_of_a_transformers_model(tmp_path, text, capsys):
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
     result = read_result(tmp_path / "i.json")
-    # of 12 rows without <s>, <unk> and two fillers
-    assert result.facts["groups"] == {"frequent": 2, "medium": 4, "rare": 2}
+    # of 12 rows without <s>, <unk> and two fillers; four of them occur once
+    assert result.facts["groups"] == {"frequent": 2, "medium": 1, "rare": 4, "unseen": 1}
     (path / "config.json").unlink()
     assert main(["isotropy", str(path / "model.safetensors"), "--matrix", "lm_head.weight"]) == 0
     assert "groups:" not in capsys.readouterr().out
