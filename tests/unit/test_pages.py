@@ -237,6 +237,7 @@ def sentences() -> dict[str, list[str]]:
     )
     claims = facts("which-cure")["claims"]
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
+    point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     f2 = {(name[0], name[2]): row for name, row in results("f2").items()}
     larger_beta2, gated = claims["0.999 for 0.98"], claims["agg for mle"]
     longer = claims["0.999 for 0.98, 32,640 updates, seed 1"]
@@ -303,6 +304,7 @@ def sentences() -> dict[str, list[str]]:
             "gain {}% ± {}, and {}% with".format(*(abs(number) for number in (*captions, *pieces))),
         ],
         "docs/why.md": [
+            f"({point['pushes/pulls'][0]:.1f} for {1 / (1 - point['x'][0]):.1f} at x = {point['x'][0]:.2f})",
             "lowers the total by {}% ± {}, and PPL within rare by {}% ± {}".format(
                 *(abs(number) for title in ("PPL total", "PPL within rare") for number in vast[title])
             ),
