@@ -9,7 +9,6 @@ from torch.autograd import grad
 
 from agg_fairseq.functional import (
     Gates,
-    face_weights,
     gated_cross_entropy,
     naive_gated_cross_entropy,
 )
@@ -205,19 +204,6 @@ def test_a_vocabulary_of_one_token():
     )
     loss = gated_cross_entropy(h, w, y, label_smoothing=0.1).loss
     assert loss == 0 and not any(gradient.any() for gradient in grad(loss, (h, w)))
-
-
-def test_weights_of_face_by_hand():
-    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
-    likelihood."""
-    torch.testing.assert_close(
-        face_weights(torch.tensor([4, 1, 0])), torch.tensor([0.0, 9 / 7, 12 / 7])
-    )
-    assert (
-        face_weights(torch.zeros(4)).tolist()
-        == face_weights(torch.full((4,), 3)).tolist()
-        == [1] * 4
-    )
 
 
 @pytest.mark.parametrize(
