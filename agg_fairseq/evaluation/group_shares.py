@@ -147,15 +147,13 @@ def prediction(change: float, s: float, tokens: int, epochs: float, unknown: flo
     `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or
     test that never occur in training.
     """
-    text = f"β₂ = {BEST} changes the perplexity by {change:+.1%}"
+    text = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%}"
     if unknown > MOST_UNKNOWN:
         return f"{text}, without the {unknown:.1%} of targets that never occur in training, whose loss no rule predicts"
     if tokens < FEWEST_TOKENS:
-        return f"{text}: unreliable below {FEWEST_TOKENS:,} tokens, of which little is learned about rare ones"
+        return f"{text}, unreliable below {FEWEST_TOKENS:,} tokens, of which little is learned about rare ones"
     if epochs > MOST_EPOCHS:
         return f"{text}, or half as much: more than {MOST_EPOCHS} epochs gain less"
     if 0 < s < LEAST_SHARE:
-        return (
-            f"{text}, mostly more: with s below {LEAST_SHARE:.0%}, it was up to five times as much"
-        )
+        return f"{text}, mostly more: below {LEAST_SHARE:.0%}, it was up to five times as much"
     return f"{text}, within a factor of two"
