@@ -145,13 +145,14 @@ class Objective(nn.Module):
         micro-batch, whose loss is multiplied by 0, is not counted.
         """
         if not self.is_training:
-            return MicroBatch(order_positions(target, None, self.ignore_index))
+            return MicroBatch(order_positions(target, self.vocabulary, None, self.ignore_index))
         if any(buffer.device != target.device for buffer in self.buffers()):
             self.to(target.device)
         if not is_dummy:
             self.count(target)
         gates = self.gates(None if is_dummy else target)
-        order = order_positions(target, None if gates is None else gates.rare, self.ignore_index)
+        rare = None if gates is None else gates.rare
+        order = order_positions(target, self.vocabulary, rare, self.ignore_index)
         return MicroBatch(order, gates, self.position_weight(target), is_dummy)
 
     # Its loop depends on the targets: tracing it would break the graph. As torch.compiler.disable,
