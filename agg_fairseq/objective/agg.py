@@ -82,7 +82,7 @@ class AggObjective(Objective):
         """
         counter = self.counter
         if self.static_rare is None and counter.updates >= counter.window:
-            self.static_rare = self.rare(counter.appearances, counter.updates)
+            self.static_rare = self.rare_group(counter.appearances, counter.updates)
             number = int(self.static_rare.sum())
             logger.info(f"agg: the {number} rare tokens are fixed from here on")
 
@@ -108,7 +108,7 @@ class AggObjective(Objective):
         rare = gates.rare.sum()
         return {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
 
-    def rare(self, appearances: Tensor, updates: int) -> Tensor:
+    def rare_group(self, appearances: Tensor, updates: int) -> Tensor:
         """(V,) bool, R, from the appearances (V,) in so many updates, at least 1."""
         if self.static_rare is not None:
             return self.static_rare
@@ -116,7 +116,9 @@ class AggObjective(Objective):
 
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
-        return agg_gates(appearances, updates, self.rare(appearances, updates), which=self.which)
+        return agg_gates(
+            appearances, updates, self.rare_group(appearances, updates), which=self.which
+        )
 
     def get_extra_state(self) -> dict[str, Any]:
         """The fixed group, as indices, if there is one; the counts are the state of the counter."""
