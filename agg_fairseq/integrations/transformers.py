@@ -194,7 +194,8 @@ class GatedLoss(TrainerCallback):
         attributes = vars(self.model)
         attributes[ATTACHED].gated = None
         # Unless others have wrapped our function since, as accelerate does.
-        if getattr(attributes["forward"], "__func__", None) is _gated_forward(type(self.model)):
+        forward = attributes.get("forward")
+        if getattr(forward, "__func__", None) is _gated_forward(type(self.model)):
             before = attributes.pop(ATTACHED).before
             del attributes["forward"]
             if before is not None:
