@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..data.binarized import count_tokens, split_parts
+from ..data.binarized import count_tokens, folders
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -63,16 +63,17 @@ def group_shares(
             f"found {found}; expected a share of the vocabulary in (0, 1), and at least one token"
         )
     if tokenizer is None:
-        is_parallel = (
-            any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
-        )
+        from fairseq.data.indexed_dataset import infer_dataset_impl
+
+        folder = folders(data)[0]
+        is_parallel = any(folder.glob("train.*-*.*.bin")) and not (folder / "dict.txt").is_file()
         vocabulary: Vocabulary = BinarizedVocabulary.load(
             data, (None, None) if is_parallel else None
         )
         counts = {"train": vocabulary.counts}
         for split in ("valid", "test"):
             file = vocabulary.split.name.replace("train", split, 1)
-            if split_parts(data, file, [""]):
+            if infer_dataset_impl(str(folder / file)):
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)

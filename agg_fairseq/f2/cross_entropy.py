@@ -35,10 +35,9 @@ from ..functional.gated_cross_entropy import (
     check_arguments,
     product,
     product_dtype,
-    residual_scale,
     sums_in_float32,
 )
-from ..functional.softmax_residual import likelihood_residual
+from ..functional.softmax_residual import Terms, likelihood_residual
 from .token_classes import SortedTargets, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -101,7 +100,7 @@ def factorized_cross_entropy(
     Reference: Choi et al. (2020), "F²-Softmax: Diversifying Neural Text Generation via Frequency
     Factorized Softmax", Eqs. 2–4.
     """
-    check_arguments(features, target, len(weight), label_smoothing, ignore_index)
+    check_arguments(features, target, label_smoothing)
     check_classes(weight, class_weight, classes)
     if sorted_targets is None:
         sorted_targets = classes.sort(target, ignore_index)
@@ -250,7 +249,8 @@ def _add_term(
     dtype, wide, number = h.dtype, log_p.dtype, len(rows)
     # Products of half precision are fast where rows are aligned.
     width = number if dtype == wide else -(-number // 8) * 8
-    scale = residual_scale(dtype, None, 0.0)
+    terms = Terms(number)
+    scale = terms.residual_scale(dtype)
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
@@ -260,9 +260,7 @@ def _add_term(
         if masks is not None:
             logits.masked_fill_(masks[0][part] != masks[1], -torch.inf)
         if share is None:
-            result = likelihood_residual(
-                logits, target, None, label_smoothing=0.0, softcap=None, scale=scale, dtype=dtype
-            )
+            result = likelihood_residual(logits, target, None, terms, dtype)
             torch.neg(result.nll, out=log_p[part])
             residual = result.matrix
         else:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..checkpoints.transformers_model import PretrainedModel
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
-from ..functional.log_unigram import log_unigram, whole_counts
+from ..functional import log_unigram, whole_counts
 
 ADDED = (".bias", ".class_of_token", ".class_weight")  # what this module adds to an output layer
 LOADING = ("dtype", "torch_dtype", "quantization_config")

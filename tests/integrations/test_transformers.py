@@ -114,9 +114,9 @@ def test_plain_likelihood_is_that_of_transformers(kind, items, way):
 def test_agg_has_the_gradients_of_the_three_logits(kind):
     """With an update in the window; labels are −100 in places."""
     model = MODELS[kind]().double()
-    with pytest.raises(ValueError, match="expected never_rare in"):
-        GatedLoss(model, agg_rare_fraction=0.3, never_rare=[0, -1])
-    gated = GatedLoss(model, agg_rare_fraction=0.3, never_rare=[0, 2])
+    with pytest.raises(ValueError, match="expected excluded in"):
+        GatedLoss(model, agg_rare_fraction=0.3, excluded=[0, -1])
+    gated = GatedLoss(model, agg_rare_fraction=0.3, excluded=[0, 2])
     first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
     model(**first).loss.backward()
     gated.commit_update()
@@ -124,10 +124,10 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     found_gradients = gradients(model, found)
 
     appearances = torch.bincount(first["labels"][:, 1:].flatten(), minlength=VOCABULARY)
-    never_rare = torch.zeros(VOCABULARY, dtype=torch.bool)
-    never_rare[[0, 2]] = True
-    rare = rare_tokens(appearances, 1, rare_fraction=0.3, never_rare=never_rare)
-    assert gated.objective.current_gates.rare.equal(rare)
+    excluded = torch.zeros(VOCABULARY, dtype=torch.bool)
+    excluded[[0, 2]] = True
+    rare = rare_tokens(appearances, 1, rare_fraction=0.3, excluded=excluded)
+    assert gated.objective.gates(None).rare.equal(rare)
     head, target = model.get_output_embeddings(), shifted(second["labels"])
     features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
     gates = agg_gates(appearances, 1, rare)
@@ -384,7 +384,7 @@ def test_remove_restores_the_model():
     assert (model.__dict__, model.lm_head.__dict__) == before
 
 
-def test_a_tokenizer_says_what_is_never_rare():
+def test_a_tokenizer_says_what_is_excluded():
     """Its special and reserved tokens and the rows without a token: of 61 rows, 8 have tokens, 2 of
     them ordinary."""
     import transformers
@@ -404,9 +404,9 @@ def test_a_tokenizer_says_what_is_never_rare():
         tokenizer_object=word_tokenizer(tokens), **special
     )
     gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer)
-    assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1, 3]
-    gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, never_rare=[3])
-    assert (~gated.objective.never_rare).nonzero().flatten().tolist() == [1]
+    assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1, 3]
+    gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, excluded=[3])
+    assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1]
     with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows"):
         GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
 
@@ -605,7 +605,7 @@ def test_gated_also_without_hooks(kind):
         (model if kind == "wrapped by PEFT" else model.forward)(**batch(seed=seed)).loss.backward()
         gated.commit_update()
     assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
-    assert gated.objective.current_gates.rare.any()
+    assert gated.objective.gates(None).rare.any()
 
 
 def test_accumulation_of_accelerate():

@@ -29,6 +29,9 @@ V, D, B, STEPS, C = 64, 8, 3, 16, 4
 class Arrived:
     """An event or a stream without a GPU."""
 
+    def __init__(self, *device):
+        pass
+
     def record(self, *stream):
         pass
 
@@ -52,6 +55,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(FakeTensor, "is_cuda", on_gpu, raising=False)
     monkeypatch.setattr(torch.cuda, "Event", Arrived)
     monkeypatch.setattr(torch.cuda, "current_stream", Arrived)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
     monkeypatch.setattr(torch, "autocast", lambda *device, **options: contextlib.nullcontext())
     for name, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
         monkeypatch.setattr(early_gradients, name, value)
@@ -64,6 +68,7 @@ def fake_gpu(monkeypatch):
 
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     monkeypatch.setattr(FakeTensor, "nonzero", nonzero, raising=False)
+    monkeypatch.setattr(FakeTensor, "pin_memory", lambda tensor: tensor, raising=False)
     with FakeTensorMode() as mode:
         yield mode
 
