@@ -32,6 +32,7 @@ from ..functional.early_gradients import (
 )
 from ..functional.gated_cross_entropy import (
     add_product_,
+    aligned,
     check_arguments,
     product,
     product_dtype,
@@ -156,27 +157,27 @@ def _values_and_gradients(
     of_class = order.of_class[: len(kept)].long()
     shares = share * classes.sizes.to(wide) if share else None  # C
     _add_term(
-        h.to(wide), class_weight.to(wide), of_class, log_p1, at_target, shares, rest, None,
+        h.to(wide), class_weight.to(wide), classes.number, of_class, log_p1, at_target, shares, rest, None,
         grad_h, grad_class_weight,
     )  # fmt: skip
     for first, last, spans in _groups(starts, classes, bool(share), features.is_cuda):
         tokens = classes.tokens(first, last)
-        rows = w[tokens]  # M x D
-        into_rows = None
+        rows = aligned(w[tokens])  # M x D, or a few more
+        number = classes.starts[last + 1] - classes.starts[first]  # M
+        into_rows, is_view = None, isinstance(tokens, slice) and len(rows) == number
         if grad_weight is not None:
-            is_view = isinstance(tokens, slice)
             into_rows = grad_weight[tokens] if is_view else torch.zeros_like(rows, dtype=wide)
         for start, stop, is_own in spans:
             span = slice(start, stop)
             y = order.ranks[span] - classes.starts[first] if is_own else None
             masks = None if first == last else (of_class[span, None], classes.of_token[tokens])
             _add_term(
-                h[span], rows, y, log_p2[span], at_target, share or None,
+                h[span], rows, number, y, log_p2[span], at_target, share or None,
                 None if rest is None else rest[span], masks,
                 None if grad_h is None else grad_h[span], into_rows,
             )  # fmt: skip
-        if into_rows is not None and not isinstance(tokens, slice):
-            grad_weight.index_copy_(0, tokens, into_rows)
+        if into_rows is not None and not is_view:
+            grad_weight[tokens] = into_rows[:number]
 
     grad_features = None
     if grad_h is not None:
@@ -224,6 +225,7 @@ def _groups(
 def _add_term(
     h: Tensor,
     rows: Tensor,
+    number: int,
     y: Tensor | None,
     log_p: Tensor,
     at_target: float,
@@ -234,6 +236,8 @@ def _add_term(
     grad_rows: Tensor | None,
 ) -> None:
     """A softmax over M rows (M, D) for n positions h (n, D), added to what follows its options.
+
+    `number` is M; `rows` may have a few more, of zeros (`aligned`).
 
     Q is `at_target` at the row y (n,) of the target, unless that is None, and with label smoothing
     `share` more at every row, a number or (M,). So its sum ω may be less than 1.
@@ -246,34 +250,33 @@ def _add_term(
         grad_h: (n, D), to which the gradient is added, None if it is not wanted.
         grad_rows: (M, D), the same.
     """
-    dtype, wide, number = h.dtype, log_p.dtype, len(rows)
-    # Products of half precision are fast where rows are aligned.
-    width = number if dtype == wide else -(-number // 8) * 8
-    terms = Terms(number)
+    dtype, wide, terms = h.dtype, log_p.dtype, Terms(number)
     scale = terms.residual_scale(dtype)
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
         features, target = h[part], None if y is None else y[part]
-        logits = h.new_empty(len(features), width, dtype=wide)[:, :number]
+        logits = h.new_empty(len(features), len(rows), dtype=wide)
         product(features, rows.t(), out=logits)
         if masks is not None:
-            logits.masked_fill_(masks[0][part] != masks[1], -torch.inf)
+            logits[:, :number].masked_fill_(masks[0][part] != masks[1], -torch.inf)
         if share is None:
             result = likelihood_residual(logits, target, None, terms, dtype)
             torch.neg(result.nll, out=log_p[part])
             residual = result.matrix
         else:
+            logits[:, number:] = -torch.inf
             log_probs = torch.log_softmax(logits, 1, out=logits)
-            rest[part] -= (log_probs * share).sum(1)
+            rest[part] -= (log_probs[:, :number] * share).sum(1)
             omega = share.sum() if isinstance(share, Tensor) else share * number
             if target is None:
-                residual = log_probs.exp_().mul_(omega).sub_(share)
+                residual = log_probs.exp_().mul_(omega)
             else:
                 at_y = log_probs.gather(1, target[:, None])  # n x 1
                 log_p[part] = at_y.squeeze(1)
-                residual = log_probs.exp_().mul_(omega + at_target).sub_(share)
+                residual = log_probs.exp_().mul_(omega + at_target)
                 residual.scatter_add_(1, target[:, None], torch.full_like(at_y, -at_target))
+            residual[:, :number].sub_(share)
             residual = residual.mul_(scale).to(dtype)
         if grad_h is not None:
             add_product_(grad_h[part], residual, rows, 1 / scale)

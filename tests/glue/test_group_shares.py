@@ -69,7 +69,7 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
     assert counted["forgotten with β₂ = 0.7"]["change_by_beta2"] == pytest.approx(change, rel=1e-9)
     assert counted.settings["prediction"].startswith(
-        "β₂ = 0.999 changes the perplexity by -10.3%: unreliable"
+        "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3%, unreliable"
     )
 
 
@@ -88,6 +88,7 @@ def test_group_shares_refuses_options(lm_data):
         ({"data": lm_data, "beta2": 0.98}, "--beta2: expected a value in"),
         ({"data": lm_data, "rare_fraction": 30}, "found --rare-fraction 30"),
         ({"data": lm_data, "tokens_per_update": -4}, "--tokens-per-update -4; expected"),
+        ({"data": lm_data / "dict.txt"}, "--tokenizer: found none for the text"),
     ):
         with pytest.raises(UserError, match=message):
             group_shares(**options)
