@@ -160,7 +160,7 @@ METRICS = {
     "fewest": Metric("fewest"),
     "most": Metric("most"),
     "target_share": Metric("{} (%)", scale=100),
-    "updates_per_occurrence": Metric("updates per occurrence {}"),
+    "updates_per_occurrence": Metric("N"),
     "change_by_beta2": Metric("PPL with 0.999 (%)", scale=100, digits=1),
     # what commands wrote
     "texts": Metric("texts"),

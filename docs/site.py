@@ -24,6 +24,7 @@ PAGES = (
     "docs/*.md",
     "docs/site.css",
     "docs/images/*",
+    "docs/results/*",
     "examples/*",
     "examples/awd_lstm/README.md",
     "configs/**/*",

@@ -140,10 +140,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "line"},
     "as_published": {
         "action": "store_true",
-        "help": "follow the released code of Yu et al. (2022): split words without the space "
-            "before them (--bpe gpt2), "
-        "replace tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is "
-        "defined",
+        "help": "follow the released code of Yu et al. (2022): </s> and <unk> are frequent; words "
+        "are split without the space before them (--bpe gpt2), tokens that the dictionary lacks "
+        "are <unk>, and no pair whose cosine is defined is left out",
     },
     "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is "
         "one)"},

@@ -9,7 +9,8 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
-from ..data.binarized import in_no_group
+from ..data.binarized import excluded_tokens
+from ..errors import UserError
 from ..fairseq_glue import option
 from ..functional.gates import AGG_GATES
 from ..objective.agg import DEFAULT_ALPHA, AggObjective
@@ -31,8 +32,8 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     )
     agg_rare_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
-        "instead of --agg-alpha: the fraction of the vocabulary that is rare at every "
-        "update, in (0, 1)",
+        "instead of --agg-alpha: the fraction of the tokens in the window that is rare, in (0, 1); "
+        "those that are not in it are rare too",
     )
     agg_window: int = option(
         0,
@@ -80,48 +81,59 @@ class AggCriterion(LikelihoodCriterion):
             window=cfg.agg_window or 1,  # one epoch, once its length is known
             gates=str(cfg.agg_gates),
             count_current_batch=cfg.agg_count_current_batch,
-            never_rare=in_no_group(self.task.target_dictionary),
+            excluded=excluded_tokens(self.task.target_dictionary),
             **options,
         )
 
-    def start_update(self, update_num: int) -> None:
-        """Warns, at the start, of a window that is long compared with the training."""
-        if self.open_update is None:
-            logger.info(f"agg: the window of token counts starts empty at update {update_num}")
-            cfg, window = self.cfg, self._window()
-            # updates; 0 is no limit
-            training = min(cfg.max_update or math.inf, cfg.max_epoch * window or math.inf)
-            if not cfg.agg_window and training < 10 * window:
-                logger.warning(
-                    f"agg: the window is one epoch of {window:,} updates, more than a tenth of the "
-                    "training of "
-                    f"{training:,}; in our comparison (docs/method.md) a window in which a rare "
-                    "token appears once or "
-                    "twice led to a lower total perplexity; agg-fairseq groups tells how many "
-                    "updates that takes"
-                )
-        super().start_update(update_num)
-
-    def update_options(self) -> dict[str, Any]:
-        """The window of this epoch; and whether the group of rare tokens is fixed in it."""
-        # in which the group changes; 0: it always does
-        last_epoch = self.cfg.agg_static_after_epoch
-        return {"window": self._window(), "fix_group": 0 < last_epoch < self.train_iterator.epoch}
-
-    def _window(self) -> int:
-        """K in updates: as given, or the updates of the present epoch."""
-        if self.cfg.agg_window:
-            return self.cfg.agg_window
-        frequencies = self.cfg.update_freq
-        updates = (
-            len(self.train_iterator)
-            / frequencies[min(max(1, self.train_iterator.epoch), len(frequencies)) - 1]
+    def prepare(self) -> None:
+        """Logs what is rare by the counts of the training split, and warns of more than half of the
+        vocabulary, or of a window that is long compared with the training."""
+        cfg, updates = self.cfg, self._updates_of_epoch()
+        training = min(
+            cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf
+        )  # 0: no limit
+        if not cfg.agg_window and training < 10 * updates:
+            logger.warning(
+                f"agg: the window is one epoch of {updates:,} updates, more than a tenth of the "
+                f"training of {training:,}; in our comparison (docs/method.md) a window in which a "
+                "rare token appears once or twice led to a lower total perplexity; agg-fairseq "
+                "groups tells how many updates that takes"
+            )
+        try:
+            counts = self.count_targets()
+        except UserError as error:
+            logger.info(f"agg: what is rare is not known before the training ({error})")
+            return
+        [(name, value)] = self.objective.threshold.items()
+        rare = self.objective.rare_group(counts, updates)
+        of_tokens = rare.double().mean().item()
+        of_targets = (counts[rare].sum() / counts.sum()).item()
+        said = (
+            f"agg: with {name.replace('_', ' ')} {value:g} and epochs of {updates:,} updates, "
+            f"{of_tokens:.1%} of the vocabulary and {of_targets:.1%} of the targets are rare"
         )
-        return max(1, math.floor(updates) if self.cfg.skip_remainder_batch else math.ceil(updates))
+        if of_tokens > 0.5:
+            logger.warning(f"{said}; lower it: more than half of the vocabulary is much")
+        else:
+            logger.info(said)
+
+    def start_update(self, update_num: int) -> None:
+        """Sets the window of this epoch; after --agg-static-after-epoch, fixes the rare group."""
+        super().start_update(update_num)
+        self.objective.counter.resize(self.cfg.agg_window or self._updates_of_epoch())
+        if 0 < self.cfg.agg_static_after_epoch < self.train_iterator.epoch:
+            self.objective.fix_group()
+
+    def _updates_of_epoch(self) -> int:
+        """The updates of the present epoch, at least 1."""
+        epoch, frequencies = self.train_iterator.epoch, self.cfg.update_freq
+        frequency = frequencies[min(max(1, epoch), len(frequencies)) - 1]
+        batches = len(self.train_iterator)
+        if self.cfg.skip_remainder_batch:  # fairseq leaves out the last batch, full or not
+            return max(1, (batches - 1) // frequency)
+        return math.ceil(batches / frequency)
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         super().load_checkpoint_state(state)
         if not self.cfg.agg_static_after_epoch:
             self.objective.static_rare = None
-        if self.open_update is not None:
-            logger.info(f"agg: restored the counts of {self.objective.counter.updates} updates")

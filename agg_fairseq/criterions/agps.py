@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 
-from ..data.binarized import in_no_group
+from ..data.binarized import excluded_tokens
 from ..fairseq_glue import option
 from ..functional.gates import AGPS_VARIANTS
 from ..objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
@@ -50,7 +50,7 @@ class AgpsCriterion(LikelihoodCriterion):
             mu1=self.cfg.agps_mu1,
             mu2=self.cfg.agps_mu2,
             variant=str(self.cfg.agps_variant),
-            never_rare=in_no_group(self.task.target_dictionary),
+            excluded=excluded_tokens(self.task.target_dictionary),
             **options,
         )
 

@@ -21,6 +21,7 @@ and is not gated. In validation there are neither gates nor position weights: bo
 train, not what is measured.
 """
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -41,6 +42,8 @@ from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
 from ..fairseq_glue.hooks import listen
 from ..metrics import Geometry, geometry
 from ..objective import Average, Objective, ObjectiveOutput
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
 REFUSED_BACKENDS = {
@@ -251,10 +254,10 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def on_train_iterator(self, iterator: Any) -> None:
         """Keeps the `EpochBatchIterator` over the training split, which has been made."""
-        if self.train_iterator is None:
+        is_first, self.train_iterator = self.train_iterator is None, iterator
+        if is_first:
             write_checkpoints_atomically()
             self.prepare()
-        self.train_iterator = iterator
 
     def prepare(self) -> None:
         """Called once, when the training split has been loaded."""
@@ -271,16 +274,13 @@ class LikelihoodCriterion(FairseqCriterion):
         """
         self.statistics.start_update(update_num)
         counter = self.objective.counter
+        if counter is not None and self.open_update is None:
+            logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
         if counter is not None and self.open_update is not None and update_num > self.open_update:
             counter.commit()
         elif counter is not None:
             counter.roll_back()
         self.open_update = update_num
-        self.objective.start_update(**self.update_options())
-
-    def update_options(self) -> dict[str, Any]:
-        """Further arguments of `start_update` of this criterion's objective."""
-        return {}
 
     def on_optimizer_step(self) -> None:
         """All workers have seen all micro-batches of the update. (With --amp the gradient may still
@@ -292,13 +292,41 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
-        return self.objective.checkpoint_state() | {"open_update": self.open_update}
+        return {"objective": dict(self.objective.state_dict()), "open_update": self.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` of this criterion, or of another one of this package,
-        returned."""
-        if self.objective.load_checkpoint_state(state):
-            self.open_update = state.get("open_update")
+        """Restores what `checkpoint_state` returned; the log says so, also where the state is that
+        of another criterion, and is left out."""
+        saved, counter = objective_state(state), self.objective.counter
+        if saved.keys() != self.objective.state_dict().keys():
+            logger.warning(
+                f"{self.cfg._name}: left out the state of the checkpoint, "
+                f"{', '.join(saved) or 'which is empty'}; expected that of --criterion "
+                f"{self.cfg._name}, {', '.join(self.objective.state_dict()) or 'which is empty'}"
+            )
+            return
+        self.objective.load_state_dict(saved)
+        self.open_update = state.get("open_update")
+        if counter is not None and self.open_update is not None:
+            of_updates = "" if counter.window is None else f" of {counter.updates} updates"
+            logger.info(f"{self.cfg._name}: restored the counts{of_updates}")
+
+
+def objective_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The `state_dict` of an objective in the state of a criterion, also in one of version 0.2.0:
+    there, `agg` has `counter` and `static_rare`, and `face` has `frequency` and `current`."""
+    if "objective" in state:
+        return state["objective"]
+    if "frequency" in state:
+        counts = {"appearances": state["frequency"], "current": state["current"]}
+        size = len(state["frequency"])
+        return {"counter._extra_state": {"vocabulary": size, "window": None, **counts}}
+    if "counter" in state:
+        found = {"counter._extra_state": state["counter"]}
+        if "static_rare" in state:
+            found["_extra_state"] = {"static_rare": state["static_rare"]}
+        return found
+    return {}
 
 
 class EmbeddingStatistics:

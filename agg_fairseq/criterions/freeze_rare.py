@@ -10,7 +10,7 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from ..data.binarized import in_no_group
+from ..data.binarized import excluded_tokens
 from ..errors import fail
 from ..fairseq_glue import option
 from ..fairseq_glue.output_layer import float32_copies, output_layer
@@ -37,7 +37,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         "(Table 2)",
     )
     freeze_fraction: float = option(
-        0.2, "the fraction of the vocabulary, by training frequency, that is rare"
+        0.2, "the fraction of the tokens that occur, by training frequency, that is rare"
     )
     freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
@@ -73,7 +73,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     def prepare(self) -> None:
         """Chooses the rare tokens."""
-        counts, excluded = self.count_targets(), in_no_group(self.task.target_dictionary)
+        counts, excluded = self.count_targets(), excluded_tokens(self.task.target_dictionary)
         if self.cfg.freeze_below is None:
             self.rare = rarest(counts, self.cfg.freeze_fraction, excluded)
         else:

@@ -2,9 +2,10 @@
 of a split."""
 
 import logging
+import os
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
     `dict.de.txt`."""
     from fairseq.data import Dictionary
 
-    folder = Path(data)
+    folder = folders(data)[0]
     if not (folder / file).is_file():
         option = " --only-source" if file == "dict.txt" else ""
         raise UserError(
@@ -52,7 +53,7 @@ def training_pair(
     if any will do."""
     names = (
         re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name)
-        for path in sorted(Path(data).glob("*.bin"))
+        for path in sorted(folders(data)[0].glob("*.bin"))
     )
     pairs = [(match[1], match[2]) for match in names if match]
     asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
@@ -63,63 +64,90 @@ def training_pair(
     return asked[0]
 
 
-def in_no_group(dictionary: Any) -> Tensor:
+def excluded_tokens(dictionary: Any) -> Tensor:
     """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
     frequency group, and no method treats them as rare."""
     # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of
     # those in use.
     entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
-    is_excluded = torch.tensor(
+    excluded = torch.tensor(
         [not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries]
     )
-    is_excluded[: dictionary.nspecial] = True
-    return is_excluded
+    excluded[: dictionary.nspecial] = True
+    return excluded
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """The occurrences of each token as a target in a binarized split: (V,) int64 over the target
-    dictionary.
-
-    All folders of a sharded data set are counted, and in each folder `split` and its continuations
-    `split1`, `split2`, …, as fairseq reads them; for a translation task, the files of the target
-    side, the first as often as --upsample-primary says. If a language model predicts only a part of
-    its dictionary, the other tokens count as the unknown word, as they do in training.
-    """
-    from fairseq import utils
-
+    """The occurrences of each token as a target in a binarized split, as `count_split`, of the data
+    and with the options of a task: (V,) int64 over its target dictionary."""
     options = getattr(task, "cfg", None) or task.args
-    source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
-    suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"] if target else [""]
-    dictionary = task.target_dictionary
-    # that of --output-dictionary-size is its head
-    whole = getattr(task, "dictionary", None) or dictionary
-    occurrences = torch.zeros(len(whole), dtype=torch.int64)
-    for folder in utils.split_paths(options.data):
-        parts = split_parts(folder, split, suffixes)
-        for part in parts or [Path(folder) / f"{split}{suffixes[0]}"]:  # which is then refused
-            times = (
-                getattr(options, "upsample_primary", 1)
-                if target and len(parts) > 1 and part == parts[0]
-                else 1
-            )
-            occurrences += times * count_tokens(folder, whole, part.name)
-    counts = occurrences[: len(dictionary)].clone()
-    counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
+    languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
+    counts = count_split(
+        options.data,
+        task.target_dictionary,
+        split,
+        languages if all(languages) else None,
+        getattr(options, "upsample_primary", 1),
+    )
     logger.info(f"found {int(counts.sum()):,} target tokens in {split} of {options.data}")
     return counts
 
 
-def split_parts(folder: str | Path, split: str, suffixes: Sequence[str]) -> list[Path]:
-    """A split and its continuations `split1`, `split2`, …, each with the first suffix that is
-    there, without `.bin`."""
+def count_split(
+    data: str | Path,
+    dictionary: Any,
+    split: str = "train",
+    languages: tuple[str, str] | None = None,
+    upsample_primary: int = 1,
+) -> Tensor:
+    """The occurrences of each token as a target in a binarized split: (V,) int64.
+
+    All folders of a sharded data set are counted, and in each folder all `split_parts`, for a
+    translation model those of the target side.
+
+    Args:
+        data: the folder, or several as `folders` takes them.
+        dictionary: of the target side. If it is the head of a larger one (--output-dictionary-size
+            of language models), the other tokens count as the unknown word, as they do in training.
+        languages: source and target of a translation model; None for a language model.
+        upsample_primary: how often the first part counts, if there are others, in each folder of a
+            translation model.
+    """
+    whole = getattr(dictionary, "wrapped_dict", dictionary)
+    occurrences = torch.zeros(len(whole), dtype=torch.int64)
+    for folder in folders(data):
+        parts = split_parts(folder, split, languages)
+        for part in parts:
+            is_upsampled = languages is not None and len(parts) > 1 and part == parts[0]
+            times = upsample_primary if is_upsampled else 1
+            occurrences += times * count_tokens(folder, whole, part.name)
+    counts = occurrences[: len(dictionary)].clone()
+    counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
+    return counts
+
+
+def folders(data: str | Path) -> list[Path]:
+    """The folders of a data set, which fairseq joins by colons if it is in several shards."""
+    return [Path(folder) for folder in str(data).split(os.pathsep)]
+
+
+def split_parts(
+    folder: str | Path, split: str, languages: tuple[str, str] | None = None
+) -> list[Path]:
+    """A split and its continuations `split1`, `split2`, …, without `.bin`; of a parallel one the
+    target side, in either direction. If nothing is there, the path of the first one."""
     from fairseq.data.indexed_dataset import infer_dataset_impl
 
+    suffixes = [""]
+    if languages is not None:
+        source, target = languages
+        suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"]
     parts: list[Path] = []
     while True:
         paths = [Path(folder) / f"{split}{len(parts) or ''}{suffix}" for suffix in suffixes]
         path = next((path for path in paths if infer_dataset_impl(str(path))), None)
         if path is None:
-            return parts
+            return parts or paths[:1]
         parts.append(path)
 
 
@@ -141,7 +169,7 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
     both languages if they have a joined dictionary. A parallel split is named with its side, such
     as `train.en-de.de`.
     """
-    path, again = Path(data) / split, "run fairseq-preprocess again"
+    path, again = folders(data)[0] / split, "run fairseq-preprocess again"
     counts = np.zeros(len(dictionary), dtype=np.int64)
     try:
         blocks = _blocks(path, dictionary)

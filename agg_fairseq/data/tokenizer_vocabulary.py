@@ -141,9 +141,9 @@ class TokenizerVocabulary(Vocabulary):
     def excluded(self) -> Tensor:
         """(V,) bool, `special_ids` and `unused`: a text that is encoded without special tokens has
         none of these."""
-        is_excluded = torch.zeros(self.rows, dtype=torch.bool)
-        is_excluded[[*self.special_ids, *self.unused]] = True
-        return is_excluded
+        excluded = torch.zeros(self.rows, dtype=torch.bool)
+        excluded[[*self.special_ids, *self.unused]] = True
+        return excluded
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
         """Splits words as they are split in running text, after another word, by the tokenizer of

@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
-from .binarized import count_tokens, in_no_group, load_dictionary, split_parts, training_pair
+from .binarized import (
+    count_split,
+    excluded_tokens,
+    folders,
+    load_dictionary,
+    split_parts,
+    training_pair,
+)
 from .subwords import TokenizerOptions, WordTokenizer
 
 GROUPINGS = {
@@ -23,8 +29,8 @@ GROUPINGS = {
 }
 """The ways to group tokens by frequency, as signatures say them."""
 GROUP_MEANINGS = {
-    "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training "
-    "frequency",
+    "types": "the first 30%, the next 50% and the last 20% of the tokens that occur, ordered by "
+    "training frequency",
     "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
     "training text",
 }
@@ -73,28 +79,31 @@ class BinarizedVocabulary(Vocabulary):
 
     @classmethod
     def load(
-        cls, data: str | Path, languages: tuple[str | None, str | None] | None = None
+        cls,
+        data: str | Path,
+        languages: tuple[str | None, str | None] | None = None,
+        *,
+        upsample_primary: int = 1,
     ) -> BinarizedVocabulary:
-        """That of a folder with the training split.
+        """The vocabulary of a folder with the training split.
 
-        `languages` is None for a language model, else source and target; one that is None is that
-        of the only pair in the folder.
+        Args:
+            data: as of `binarized.count_split`, which says what `upsample_primary` is.
+            languages: None for a language model, else source and target; one that is None is that
+                of the only pair in the folder.
         """
+        joined = False
         if languages is None:
-            dictionary, suffixes, joined = load_dictionary(data), [""], False
+            dictionary = load_dictionary(data)
         else:
-            source, target = languages = (
-                languages if all(languages) else training_pair(data, *languages)
+            languages = languages if all(languages) else training_pair(data, *languages)
+            dictionary, source = (
+                load_dictionary(data, f"dict.{language}.txt") for language in languages[::-1]
             )
-            dictionary = load_dictionary(data, f"dict.{target}.txt")
-            suffixes = [
-                f".{pair}.{target}" for pair in (f"{source}-{target}", f"{target}-{source}")
-            ]
-            joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
-        # which is then refused
-        parts = split_parts(data, "train", suffixes) or [Path(data) / f"train{suffixes[0]}"]
-        counts = torch.stack([count_tokens(data, dictionary, part.name) for part in parts]).sum(0)
-        return cls(dictionary, counts, languages, joined, parts[0])
+            joined = source.symbols == dictionary.symbols
+        counts = count_split(data, dictionary, "train", languages, upsample_primary)
+        split = split_parts(folders(data)[0], "train", languages)[0]
+        return cls(dictionary, counts, languages, joined, split)
 
     @property
     def tokens(self) -> Sequence[str]:
@@ -103,8 +112,8 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def excluded(self) -> Tensor:
-        """As `in_no_group`, which the criterions ask too."""
-        return in_no_group(self.dictionary)
+        """As `excluded_tokens`, which the criterions ask too."""
+        return excluded_tokens(self.dictionary)
 
     @property
     def special_ids(self) -> list[int]:

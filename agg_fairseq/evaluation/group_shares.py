@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..data.binarized import count_tokens, split_parts
+from ..data.binarized import count_tokens, folders
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -40,12 +40,12 @@ def group_shares(
         beta2: β₂ of Adam, in [0, 1), for a row of its own and for the setting `prediction`.
         epochs: of the training; the setting `prediction` says whether the rule was measured with so
             many.
-        rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
+        rare_fraction: of the last row, the share of the tokens that occur that is rare for AGG.
 
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`,
-        `target_share` by split, with those of valid and test that are in the folder; a row `never
-        in training`, if such tokens are in another split. With `tokens_per_update` also
+        `target_share` by split, with those of valid and test that are in the folder; a row
+        `unseen`, if there are tokens that never occur in training. With `tokens_per_update` also
         `updates_per_occurrence`, that of a token of mean frequency; rows `forgotten with …`, the
         tokens that Adam forgets with this β₂ (their `target_share` is s); and the predicted
         `change_by_beta2` of the perplexity with 0.999 instead.
@@ -65,16 +65,17 @@ def group_shares(
     if tokenizer is None and Path(data).is_file():
         raise UserError(f"--tokenizer: found none for the text {data}; name its tokenizer.json")
     if tokenizer is None:
-        is_parallel = (
-            any(Path(data).glob("train.*-*.*.bin")) and not (Path(data) / "dict.txt").is_file()
-        )
+        from fairseq.data.indexed_dataset import infer_dataset_impl
+
+        folder = folders(data)[0]
+        is_parallel = any(folder.glob("train.*-*.*.bin")) and not (folder / "dict.txt").is_file()
         vocabulary: Vocabulary = BinarizedVocabulary.load(
             data, (None, None) if is_parallel else None
         )
         counts = {"train": vocabulary.counts}
         for split in ("valid", "test"):
             file = vocabulary.split.name.replace("train", split, 1)
-            if split_parts(data, file, [""]):
+            if infer_dataset_impl(str(folder / file)):
                 counts[split] = count_tokens(data, vocabulary.dictionary, file)
     else:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
@@ -146,15 +147,13 @@ def prediction(change: float, s: float, tokens: int, epochs: float, unknown: flo
     `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or
     test that never occur in training.
     """
-    text = f"β₂ = {BEST} changes the perplexity by {change:+.1%}"
+    text = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%}"
     if unknown > MOST_UNKNOWN:
         return f"{text}, without the {unknown:.1%} of targets that never occur in training, whose loss no rule predicts"
     if tokens < FEWEST_TOKENS:
-        return f"{text}: unreliable below {FEWEST_TOKENS:,} tokens, of which little is learned about rare ones"
+        return f"{text}, unreliable below {FEWEST_TOKENS:,} tokens, of which little is learned about rare ones"
     if epochs > MOST_EPOCHS:
         return f"{text}, or half as much: more than {MOST_EPOCHS} epochs gain less"
     if 0 < s < LEAST_SHARE:
-        return (
-            f"{text}, mostly more: with s below {LEAST_SHARE:.0%}, it was up to five times as much"
-        )
+        return f"{text}, mostly more: below {LEAST_SHARE:.0%}, it was up to five times as much"
     return f"{text}, within a factor of two"

@@ -31,7 +31,13 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
         raise UserError(
             f"found {' and '.join(kinds)}; expected models of one task and its languages"
         )
-    vocabulary = BinarizedVocabulary.load(data, next(iter(first)))
+    upsampled = {one.task_options.get("upsample_primary") or 1 for one in checkpoints.values()}
+    if len(upsampled) > 1:
+        raise UserError(
+            f"found models trained with --upsample-primary {sorted(upsampled)}, so with other "
+            "token counts; measure them one at a time"
+        )
+    vocabulary = BinarizedVocabulary.load(data, next(iter(first)), upsample_primary=upsampled.pop())
     for checkpoint in checkpoints.values():
         checkpoint.check_vocabulary(len(vocabulary.tokens), data)
     return vocabulary

@@ -2,6 +2,7 @@
 of the tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def perplexity(
     shares: Sequence[float] = (),
     groups: str = "types",
     occurrences_in: str | Path | None = None,
+    as_published: bool = False,
     moved_from: EmbeddingSource | None = None,
     device: str | None = None,
 ) -> Result:
@@ -43,6 +45,7 @@ def perplexity(
         occurrences_in: group tokens by their occurrences in this text instead, as
             `metrics.occurrence_groups`: the training split of a folder with the same dictionary, or
             for models of transformers a file.
+        as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: a model with the same vocabulary, from whose output embedding the distance is
             measured.
 
@@ -66,6 +69,9 @@ def perplexity(
             model.output_embedding  # noqa: B018 — all of them before the first model is scored
             with_matrix[name] = model
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
+    if as_published:
+        special = vocabulary.excluded & (vocabulary.counts > 0)
+        members = replace(members, of_token=members.of_token.masked_fill(special, 0))
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
@@ -110,6 +116,8 @@ def perplexity(
     if moved_from is not None:
         columns |= MOVED
     grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
+    if as_published:
+        grouping += ",special-tokens-frequent"
     settings = {
         "split": text.name,
         "targets": _in_words(targets),

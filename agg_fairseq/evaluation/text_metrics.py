@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from .. import metrics
-from ..data.binarized import count_tokens, in_no_group, load_dictionary
+from ..data.binarized import count_tokens, excluded_tokens, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics.groups import MASS_PERCENT
@@ -59,7 +59,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     if data is not None:
         dictionary = load_dictionary(data)
         groups = metrics.frequency_mass_groups(
-            count_tokens(data, dictionary), excluded=in_no_group(dictionary)
+            count_tokens(data, dictionary), excluded=excluded_tokens(dictionary)
         )
         sizes = groups.sizes()
     rows = {}

@@ -10,21 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..functional.gated_cross_entropy import known_targets
+from ..functional.host_copy import HostCopy
+
 TILE = 256  # the most tokens of one class that are reduced at a time
-
-
-class HostCopy:
-    """Numbers of a device on their way to the host, which waits for them when it reads them."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        self._numbers = numbers.to("cpu", non_blocking=True)
-        self._arrival = torch.cuda.current_stream().record_event() if numbers.is_cuda else None
-
-    def tolist(self) -> list[int]:
-        """The numbers."""
-        if self._arrival is not None:
-            self._arrival.synchronize()
-        return self._numbers.tolist()
 
 
 class SortedTargets(NamedTuple):
@@ -116,9 +105,7 @@ class TokenClasses:
         Nothing waits for a GPU here. Where the targets are known before the features, call this
         before the model runs, so that the numbers have arrived when the loss needs them.
         """
-        target = target.reshape(-1)
-        ignored = target == ignore_index
-        token = target.masked_fill(ignored, 0)
+        token, ignored = known_targets(target, self.vocabulary, ignore_index)
         number = self.of_token[token].masked_fill(ignored, self.number)
         of_class, positions = number.int().sort(stable=True)  # a GPU sorts 32 bits in half the time
         edges = torch.arange(self.number + 1, dtype=torch.int32, device=target.device)

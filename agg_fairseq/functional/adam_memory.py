@@ -21,6 +21,8 @@ import math
 import torch
 from torch import Tensor
 
+from .counts import whole_counts
+
 FEWEST = 4
 """Tokens with fewer occurrences in the training text are left out by the rule: they teach too
 little."""
@@ -47,7 +49,8 @@ def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
         counts: (V,) occurrences as a target in the training text.
         tokens_per_update: T, target tokens of an update.
     """
-    return 1 / -torch.expm1(-counts.double() / counts.sum() * tokens_per_update)
+    counts = whole_counts(counts).double()
+    return 1 / -torch.expm1(-counts / counts.sum() * tokens_per_update)
 
 
 def forgotten(counts: Tensor, tokens_per_update: float, beta2: float) -> Tensor:

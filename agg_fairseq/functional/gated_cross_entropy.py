@@ -38,10 +38,9 @@ from torch import Tensor
 
 from .early_gradients import chunk_rows, wants_gradient, with_gradients, working_dtype
 from .gates import Gates
-from .softmax_residual import likelihood_residual, unlikelihood_residual
+from .host_copy import HostCopy
+from .softmax_residual import Residual, Terms, gate_columns_, residual_of_chunk
 from .unlikelihood import Candidates
-
-HALF_SCALE = 2.0**10  # of residuals in float16; this leaves room for gates of up to 60
 
 
 class CrossEntropyOutput(NamedTuple):
@@ -98,7 +97,7 @@ def gated_cross_entropy(
         label_smoothing: ε in [0, 1). As fairseq does it, ε/(V−1) goes to every token but the
             target.
         position_weight: like `target`, the weight of the likelihood of each position, for example
-            `face_weights(frequency)[target]`; None is 1. It receives no gradient.
+            that of `FaceObjective`; None is 1. It receives no gradient.
         candidates: tokens that should not follow, which adds `−α Σ_c log(1 − P[c])` at each
             position; its positions are those of the flattened `target`. The gates act on the
             gradient of the sum.
@@ -130,7 +129,7 @@ def gated_cross_entropy(
     adds a second term of equal value that only routes gradients; here the value is the
     likelihood's, once.
     """
-    check_arguments(features, target, len(weight), label_smoothing, ignore_index)
+    check_arguments(features, target, label_smoothing)
     if position_weight is not None and position_weight.shape != target.shape:
         raise ValueError(
             f"expected position_weight {tuple(target.shape)}, got {tuple(position_weight.shape)}"
@@ -147,7 +146,18 @@ def gated_cross_entropy(
     if weight.size(0) == 1:  # no token but the target
         label_smoothing = 0.0
     if order is None:
-        order = order_positions(target, None if gates is None else gates.rare, ignore_index)
+        rare = None if gates is None else gates.rare
+        order = order_positions(target, len(weight), rare, ignore_index)
+    terms = Terms(
+        vocabulary=len(weight),
+        label_smoothing=label_smoothing,
+        softcap=softcap,
+        position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
+        candidates=candidates,
+        ul_alpha=ul_alpha,
+        adv_epsilon=adv_epsilon,
+        predict=predict,
+    )
     inputs = (features.reshape(-1, features.size(-1)), weight, bias)
     values, gradients = values_and_gradients(
         *inputs,
@@ -155,13 +165,7 @@ def gated_cross_entropy(
         order,
         wanted=tuple(map(wants_gradient, inputs)),
         gates=gates,
-        label_smoothing=label_smoothing,
-        position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
-        candidates=candidates,
-        ul_alpha=ul_alpha,
-        adv_epsilon=adv_epsilon,
-        softcap=softcap,
-        predict=predict,
+        terms=terms,
     )
     loss = with_gradients(values["losses"].sum(), inputs, gradients, order.positions)
     fields = [values.get(name) for name in CrossEntropyOutput._fields[1:]]
@@ -173,19 +177,11 @@ class PositionOrder(NamedTuple):
 
     rows: Tensor  # (N,) int64: positions with a common target, with a rare one, and ignored ones
     positions: Tensor  # scalar, the number of positions with a target
-    sizes: Tensor  # (2,) on the host: positions with a common target, and with any
-    copied: torch.cuda.Event | None = None  # passed once `sizes` is there
-
-    def read_sizes(self) -> tuple[int, int]:
-        """The numbers of positions with a common target, and with any; waits for their copy."""
-        if self.copied is not None:
-            self.copied.synchronize()
-        common, positions = self.sizes.tolist()
-        return common, positions
+    sizes: HostCopy  # the numbers of positions with a common target, and with any
 
 
 def order_positions(
-    target: Tensor, rare: Tensor | None = None, ignore_index: int | None = -100
+    target: Tensor, vocabulary: int, rare: Tensor | None = None, ignore_index: int = -100
 ) -> PositionOrder:
     """Orders the positions by the kind of their target; on a GPU without making the host wait.
 
@@ -193,30 +189,39 @@ def order_positions(
 
     Args:
         target: (...) y, int64 in [0, V), or `ignore_index`.
+        vocabulary: V.
         rare: (V,) bool, R; None if there are no gates.
-        ignore_index: the target at positions without one; None if each has one.
+        ignore_index: the target at positions without one.
+
+    Raises:
+        RuntimeError: a target is out of its range; on a GPU later, without waiting.
+    """
+    y, ignored = known_targets(target, vocabulary, ignore_index)
+    if rare is None:
+        is_rare = torch.zeros(1, dtype=torch.uint8, device=y.device).expand(vocabulary)
+    else:
+        is_rare = rare.view(torch.uint8)
+    # 0 common, 1 rare, 2 ignored. A GPU checks here that targets are in [0, V).
+    kind, rows = torch.where(ignored, 2, is_rare.index_select(0, y)).sort(stable=True)
+    sizes = torch.searchsorted(kind, torch.arange(1, 3, dtype=kind.dtype, device=kind.device))
+    return PositionOrder(rows, sizes[1], HostCopy(sizes))
+
+
+def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Targets (...) as (N,), with 0 in place of `ignore_index`; and which were ignored, (N,).
+
+    RuntimeError for a target out of [0, V), but not on a GPU, which checks what it selects by them.
     """
     y = target.reshape(-1)
-    ignored = torch.zeros_like(y, dtype=torch.bool) if ignore_index is None else y == ignore_index
-    kind = 2 * ignored.to(torch.uint8)  # 0 common, 1 rare, 2 ignored
-    if rare is not None:
-        kind += rare[y.masked_fill(ignored, 0)] & ~ignored
-    sizes = torch.stack([(kind == 0).sum(), (kind < 2).sum()])
-    rows = kind.argsort(stable=True)
-    if not sizes.is_cuda:
-        return PositionOrder(rows, sizes[1], sizes)
-    host = torch.empty(2, dtype=torch.int64, pin_memory=True)
-    copied = torch.cuda.Event()
-    host.copy_(sizes, non_blocking=True)
-    copied.record()
-    return PositionOrder(rows, sizes[1], host, copied)
+    ignored = y == ignore_index
+    y = y.masked_fill(ignored, 0)
+    if y.device.type == "cpu" and not ((y >= 0) & (y < vocabulary)).all():
+        raise RuntimeError(f"expected targets in [0, {vocabulary}) or {ignore_index} (ignored)")
+    return y, ignored
 
 
-def check_arguments(
-    features: Tensor, target: Tensor, vocabulary: int, label_smoothing: float, ignore_index: int
-) -> None:
-    """What would otherwise give a wrong loss; on a GPU the error of a wrong target comes later,
-    without waiting."""
+def check_arguments(features: Tensor, target: Tensor, label_smoothing: float) -> None:
+    """Raises ValueError for shapes and numbers that would otherwise give a wrong loss."""
     if not features.is_floating_point() or target.shape != features.shape[:-1]:
         found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
         raise ValueError(
@@ -224,10 +229,6 @@ def check_arguments(
         )
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
-    good = (target == ignore_index) | ((target >= 0) & (target < vocabulary))
-    torch._assert_async(
-        good.all(), f"expected targets in [0, {vocabulary}) or {ignore_index} (ignored)"
-    )
 
 
 def check_weights(**weights: float) -> None:
@@ -247,13 +248,7 @@ def values_and_gradients(
     *,
     wanted: tuple[bool, ...],
     gates: Gates | None = None,
-    label_smoothing: float = 0.0,
-    position_weight: Tensor | None = None,
-    candidates: Candidates | None = None,
-    ul_alpha: float = 0.0,
-    adv_epsilon: float = 0.0,
-    softcap: float | None = None,
-    predict: bool = False,
+    terms: Terms,
 ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
     """The loop over chunks of H (N, D), W (V, D), b (V,) or None and y (N,).
 
@@ -262,149 +257,109 @@ def values_and_gradients(
     features), None where not wanted.
     """
     dtype, wide = product_dtype(features), working_dtype(features)
+    # Without products of half precision that are summed in float32, the rounded numbers are
+    # multiplied in float32.
+    operand = dtype if sums_in_float32(dtype, features.device) else wide
+    common, positions = order.sizes.tolist()
+    rows = order.rows[:positions]
+    in_order = common == len(target)  # the slices of a chunk are views, and nothing is copied
+    y_of_rows = target if in_order else target.index_select(0, rows)
     with torch.autocast(features.device.type, enabled=False):
-        # Without products of half precision that are summed in float32, the rounded numbers are
-        # multiplied in float32.
-        operand = dtype if sums_in_float32(dtype, features.device) else wide
-        w = weight.to(dtype).to(operand)
-        names = ["losses", "nll"] + ["ul_loss"] * (candidates is not None)
-        names += ["adv_loss"] * (adv_epsilon > 0) + ["prediction"] * predict
-        values: dict[str, list[Tensor]] = {name: [] for name in names}  # of the chunks
-        grad_features, grad_weight, grad_bias = (
-            torch.zeros_like(tensor, dtype=wide) if wants else None
-            for tensor, wants in zip((features, weight, bias), wanted, strict=True)
-        )
-        scale = residual_scale(dtype, position_weight, ul_alpha if candidates is not None else 0.0)
-        options = {"label_smoothing": label_smoothing, "softcap": softcap, "scale": scale}
-        options["dtype"] = operand if dtype == wide else dtype
+        w = aligned(weight.to(dtype).to(operand))
+        grad_features = grad_weight = grad_bias = None
+        if wanted[0]:
+            like = torch.empty_like if positions == len(target) else torch.zeros_like
+            grad_features = like(features, dtype=wide)
+        if wanted[1]:
+            like = torch.empty_like if positions else torch.zeros_like
+            grad_weight = like(w, dtype=wide)
+        if wanted[2]:
+            grad_bias = torch.zeros_like(bias, dtype=wide)
+        norm = margin = None
+        if terms.adv_epsilon:
+            # The δ of length ε ‖w_y‖ that lowers the target's logit most is −(m / ‖h‖²) h, and
+            # lowers it by m = ε ‖w_y‖ ‖h‖.
+            norm = torch.linalg.vector_norm(features, dim=1, dtype=wide).index_select(0, rows)
+            margin = torch.linalg.vector_norm(weight, dim=1, dtype=wide).index_select(0, y_of_rows)
+            margin = terms.adv_epsilon * margin * norm  # of all positions
 
-        common, positions = order.read_sizes()
-        rows_in_order = order.rows[:positions]
-        if common == len(target):  # nothing to order: slices are views, and nothing is copied
-            rows_in_order = None
-        y_in_order = target if rows_in_order is None else target.index_select(0, rows_in_order)
-        omega_in_order = None if position_weight is None else position_weight.to(wide)
-        if omega_in_order is not None and rows_in_order is not None:
-            omega_in_order = omega_in_order.index_select(0, rows_in_order)
-        size = max(1, min(chunk_rows(w), positions))
-        # Products of half precision are fast where rows are aligned.
-        width = len(w) if operand == wide else -(-len(w) // 8) * 8
-        logits_of_chunk = w.new_empty(size, width, dtype=wide)[:, : len(w)]  # C x V
+        size = max(1, min(chunk_rows(weight), positions))
+        memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
         # Chunks of common positions alone, whose sum is gated; and the rest, row by row.
         alone = positions if gates is None else common // size * size
-        at_common = None if gates is None else gates.at_common_targets(like=logits_of_chunk)
-        at_rare = None if gates is None else gates.at_rare_targets(like=logits_of_chunk)
+        at_common = None if gates is None else gates.at_common_targets(like=memory)
+        at_rare = None if gates is None else gates.at_rare_targets(like=memory)
+        results: list[Residual] = []
         for start in range(0, positions, size):
             if start == alone > 0 and at_common is not None:
                 gate_rows_(at_common, grad_weight, grad_bias)
             chunk = slice(start, min(start + size, positions))
-            if rows_in_order is None:
-                rows, h = None, features[chunk].to(dtype).to(operand)  # C x D
-            else:
-                rows = rows_in_order[chunk]  # C
-                h = features.index_select(0, rows).to(dtype).to(operand)
-            y = y_in_order[chunk]  # C
-            omega = None if omega_in_order is None else omega_in_order[chunk]
-            logits = product(h, w.t(), out=logits_of_chunk[: len(y)])
-            margin = None
-            if adv_epsilon:
-                margin, into_target = adversarial_margin(logits, h.to(wide), w, y, adv_epsilon)
-            if bias is not None:
-                logits.add_(bias.to(wide))
-            if predict:
-                values["prediction"].append(logits.argmax(1))
-            if margin is not None:
-                logits.scatter_add_(1, y[:, None], -margin[:, None])
-            if candidates is None:
-                result = likelihood_residual(logits, y, omega, **options)
-            else:
-                positions_of_chunk = order.rows[chunk]
-                tokens, is_candidate = candidates.at(positions_of_chunk, y)
-                result = unlikelihood_residual(
-                    logits, y, omega, tokens, is_candidate, alpha=ul_alpha, **options
-                )
-                values["ul_loss"].append(result.ul_loss)
-            values["losses"].append(result.losses)
-            if margin is None:
-                values["nll"].append(result.nll)
-            else:
-                values["adv_loss"].append(result.nll)
-                values["nll"].append(nll_without_margin(result.nll, margin))
-            if not any(wanted):
-                continue
-            residual = result.matrix.to(operand)  # C x V
-            if grad_features is not None:
-                into_features = product(residual, w)
-                if margin is not None:
-                    into_features -= result.at_target[:, None] * into_target
-                if rows is None:
-                    grad_features[chunk] = into_features
-                else:
-                    grad_features.index_copy_(0, rows, into_features)
+            h = features[chunk] if in_order else features.index_select(0, rows[chunk])
+            h, y = h.to(dtype).to(operand), y_of_rows[chunk]  # C x D, C
+            logits = product(h, w.t(), out=memory[: len(y)])
+            margin_of_chunk = None if margin is None else margin[chunk]
+            result = residual_of_chunk(logits, y, rows[chunk], bias, margin_of_chunk, terms, dtype)
+            results.append(result._replace(matrix=None))
+            residual = result.matrix.to(operand)  # C x V, or a little wider
+            if grad_features is not None and in_order:
+                product(residual, w, out=grad_features[chunk])
+            elif grad_features is not None:
+                grad_features.index_copy_(0, rows[chunk], product(residual, w))
             if gates is not None and start >= alone:
-                # The gates, on all but the target's entry, which is put back.
                 number = max(0, common - start)  # of common positions in the chunk
-                if at_common is not None:
-                    residual[:number].mul_(at_common)
-                if at_rare is not None:
-                    residual[number:].mul_(at_rare)
-                at_target = result.at_target.to(result.matrix.dtype).to(operand)
-                residual.scatter_(1, y[:, None], at_target[:, None])
+                gate_columns_(residual[:number], y[:number], at_common)
+                gate_columns_(residual[number:], y[number:], at_rare)
             if grad_bias is not None:
-                grad_bias += residual.sum(0, dtype=wide)
-            if grad_weight is not None:
+                grad_bias += residual[:, : len(weight)].sum(0, dtype=wide)
+            if grad_weight is not None and start == 0:
+                product(residual.t(), h, out=grad_weight)
+            elif grad_weight is not None:
                 add_product_(grad_weight, residual.t(), h)
         if 0 < positions == alone and at_common is not None:  # the last chunk was one of these
             gate_rows_(at_common, grad_weight, grad_bias)
+
+        if margin is not None and grad_features is not None and results:
+            # With δ held fixed, dz'[y]/dh is w_y + δ.
+            margin = torch.cat([result.margin for result in results])
+            along = torch.cat([result.at_target for result in results]) * margin
+            along /= norm.square().clamp(min=1e-30)
+            perturbation = features.index_select(0, rows).to(wide) * along[:, None]
+            grad_features.index_add_(0, rows, perturbation, alpha=-1)
     gradients = [grad_features, grad_weight, grad_bias]
+    if grad_weight is not None:
+        gradients[1] = grad_weight[: len(weight)]
+    scale = terms.residual_scale(dtype)
     if isinstance(scale, Tensor) or scale != 1:
         gradients = [None if gradient is None else gradient.div_(scale) for gradient in gradients]
-    everywhere = {}
-    for name, of_chunks in values.items():
-        dtype = torch.int64 if name == "prediction" else wide
-        everywhere[name] = torch.zeros_like(target, dtype=dtype)
-        if of_chunks:
-            everywhere[name].index_copy_(0, order.rows[:positions], torch.cat(of_chunks))
-    return everywhere, gradients
+    where = None if in_order else rows
+    return values_of_positions(results, where, target, terms, wide), gradients
 
 
-def residual_scale(
-    dtype: torch.dtype, position_weight: Tensor | None, alpha: float
-) -> Tensor | float:
-    """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
+def values_of_positions(
+    results: list[Residual], rows: Tensor | None, target: Tensor, terms: Terms, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The values of all chunks by name, (N,), zero at positions that are not in `rows`.
 
-    The entries of ω (P − Q) are at most ω, and those of the unlikelihood at most α.
+    Without `rows`, the chunks have all positions in order.
     """
-    if dtype != torch.float16:
-        return 1.0
-    if position_weight is None:
-        return HALF_SCALE / max(1.0, 1.0 + alpha)
-    return HALF_SCALE / (position_weight.float().amax() + alpha).clamp(min=1.0)
-
-
-def adversarial_margin(
-    logits: Tensor, features: Tensor, weight: Tensor, target: Tensor, epsilon: float
-) -> tuple[Tensor, Tensor]:
-    """The margin m (C,) by which adversarial training lowers the logits of the targets, and δ.
-
-    The target's embedding is perturbed by the δ of length ε ‖w_y‖ that lowers its logit most, so by
-    m = ε ‖w_y‖ ‖h‖, where w_y·h > 0. It is −(m / ‖h‖²) h. With δ held fixed, dz'[y]/dh = w_y + δ.
-
-    Args:
-        logits: H Wᵀ (C, V).
-        features: H (C, D), in the dtype of the sums.
-        weight: W (V, D).
-        target: y (C,).
-        epsilon: ε.
-
-    Returns:
-        m, and −δ (C, D).
-    """
-    squared = features.square().sum(1)  # C, ‖h‖²
-    lowers = logits.gather(1, target[:, None]).squeeze(1) > 0
-    norm = weight[target].to(features.dtype).norm(dim=1)  # C
-    margin = epsilon * norm * squared.sqrt() * lowers
-    return margin, (margin / squared.clamp(min=1e-30))[:, None] * features
+    names = ["nll", "losses"] + ["ul_loss"] * (terms.candidates is not None)
+    names += ["margin"] * (terms.adv_epsilon > 0) + ["prediction"] * terms.predict
+    values = {}
+    for name in names:
+        of_chunks = [getattr(result, name) for result in results]
+        if name == "losses" and all(result.losses is result.nll for result in results):
+            values[name] = values["nll"]
+        elif results and rows is None:
+            values[name] = torch.cat(of_chunks)
+        else:
+            is_token = name == "prediction"
+            values[name] = torch.zeros_like(target, dtype=torch.int64 if is_token else dtype)
+            if results:
+                values[name].index_copy_(0, rows, torch.cat(of_chunks))
+    if terms.adv_epsilon:
+        values["adv_loss"] = values["nll"]
+        values["nll"] = nll_without_margin(values["nll"], values.pop("margin"))
+    return values
 
 
 def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
@@ -419,14 +374,28 @@ def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
 def gate_rows_(gate: Tensor, grad_weight: Tensor | None, grad_bias: Tensor | None) -> None:
     """Multiplies the gradients of the rows of W (V, D) and of b (V,) by their gates (V,)."""
     if grad_weight is not None:
-        grad_weight.mul_(gate[:, None])
+        grad_weight[: len(gate)].mul_(gate[:, None])
     if grad_bias is not None:
         grad_bias.mul_(gate)
 
 
 def product_dtype(features: Tensor) -> torch.dtype:
     """The dtype in which a linear layer multiplies the features: theirs, or that of autocast."""
-    return torch.mm(features[:0], features[:0].t()).dtype
+    device = features.device.type
+    if torch.is_autocast_enabled(device) and features.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return features.dtype
+
+
+def aligned(weight: Tensor) -> Tensor:
+    """W, in half precision with rows of zeros until their number is a multiple of 8.
+
+    Products of half precision with another number of rows or columns take a multiple of the time
+    on a GPU.
+    """
+    if weight.dtype in (torch.float32, torch.float64) or len(weight) % 8 == 0:
+        return weight
+    return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % 8))
 
 
 def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
@@ -451,19 +420,3 @@ def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0)
         total.addmm_(left, right, alpha=alpha)
     else:
         torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
-
-
-def face_weights(frequency: Tensor) -> Tensor:
-    """The weight of each token in FACE, `1 − f[k] / max f`, scaled to a mean of 1: (V,) float32.
-
-    f (V,), not negative, is how often each token was output (OPR) or is in the training set. All
-    weights are 1 where nothing was output yet, or all tokens equally often. This is the variant
-    with pre-weight.
-
-    Reference: Jiang et al. (2019), "Improving Neural Response Diversity with Frequency-Aware
-        Cross-Entropy Loss".
-    """
-    f = frequency.double()
-    weight = 1 - f / f.max().clamp(min=1)
-    total = weight.sum()
-    return torch.where(total > 0, weight * (len(f) / total), torch.ones_like(weight)).float()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .counts import whole_counts
+
 AGG_GATES = ("both", "g1", "g2")
 AGPS_VARIANTS = ("eq15", "algorithm1")
 # the parts of Eq. 4 (Yu et al. 2022) that `freezing_gates` can freeze
@@ -59,7 +61,7 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     """
     if which not in AGG_GATES:
         raise ValueError(f"expected gates to be one of {', '.join(AGG_GATES)}, got {which!r}")
-    a = appearances.double()
+    a = whole_counts(appearances).double()
     g1 = g2 = None
     if which != "g2":
         g1 = (a / updates).clamp(max=1).float()
@@ -103,7 +105,7 @@ def agps_gates(
         raise ValueError(
             f"expected variant to be one of {', '.join(AGPS_VARIANTS)}, got {variant!r}"
         )
-    c = counts.double()
+    c = whole_counts(counts).double()
     f1 = (c / mu1).clamp(max=1)
     if variant == "eq15":
         g2 = (c / mu2).clamp(max=1)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .counts import whole_counts
+
 
 def check_open_interval(name: str, value: float) -> float:
     """Returns `value`; raises ValueError if it is not in (0, 1)."""
@@ -20,7 +22,7 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
     does, and rows that are never a target do not take the place of tokens that are.
 
     Args:
-        counts: (V,) c, occurrences as a target, whole numbers.
+        counts: (V,) c, occurrences as a target; as `whole_counts`, which raises ValueError.
         fraction: F in (0, 1).
         excluded: (V,) bool, tokens that are in no group, neither counted in n nor rare.
 
@@ -29,7 +31,7 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
         tensor([False,  True,  True,  True,  True])
     """
     check_open_interval("rare_fraction", fraction)
-    counts = counts.long()
+    counts = whole_counts(counts)
     candidates = torch.ones_like(counts, dtype=torch.bool) if excluded is None else ~excluded
     ascending = (counts * candidates).sort().values  # V
     # All numbers stay tensors: to read them, the host would have to wait for a GPU.
@@ -54,7 +56,9 @@ def frequency_ranks(counts: Tensor, excluded: Tensor | None = None) -> Tensor:
         >>> frequency_ranks(torch.tensor([9, 0, 2, 2]), excluded=special)
         tensor([3, 2, 0, 1])
     """
-    counts = counts.long() if excluded is None else counts.long().masked_fill(excluded, -1)
+    counts = whole_counts(counts)
+    if excluded is not None:
+        counts = counts.masked_fill(excluded, -1)
     order = counts.argsort(descending=True, stable=True)
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
 
@@ -72,9 +76,10 @@ def rare_tokens(
     *,
     alpha: float | None = None,
     rare_fraction: float | None = None,
-    never_rare: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
-    """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
+    """The rare tokens R of an update, (V,) bool, by a threshold, or by a share of those that
+    have appeared.
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest`
     tokens of the window.
@@ -85,7 +90,7 @@ def rare_tokens(
         alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is
             given.
         rare_fraction: F in (0, 1).
-        never_rare: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
+        excluded: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
 
     Examples:
         >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.4)
@@ -94,6 +99,6 @@ def rare_tokens(
     if (alpha is None) == (rare_fraction is None):
         raise ValueError("expected exactly one of alpha and rare_fraction")
     if rare_fraction is not None:
-        return rarest(appearances, rare_fraction, never_rare)
-    rare = appearances.double() / updates < check_open_interval("alpha", alpha)
-    return rare if never_rare is None else rare & ~never_rare
+        return rarest(appearances, rare_fraction, excluded)
+    rare = whole_counts(appearances).double() / updates < check_open_interval("alpha", alpha)
+    return rare if excluded is None else rare & ~excluded

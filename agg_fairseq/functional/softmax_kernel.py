@@ -9,8 +9,10 @@ Each function returns None where there is no such kernel: on a CPU, in float64, 
 Triton that fails is said in the log once.
 """
 
-import importlib.util
+import contextlib
+import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,18 +20,22 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # there is none for a CPU
+    HAS_TRITON = False
+else:
+    HAS_TRITON = True
 BLOCK = 8192
 """Logits of a row that are held at a time."""
 
 if HAS_TRITON:
-    import triton
-    import triton.language as tl
 
     @triton.jit
     def _rows(
         z_ptr, out_ptr, y_ptr, factor_ptr, shift_ptr, lse_ptr, nll_ptr, total_ptr, at_target_ptr,
-        V, z_stride, out_stride, share, smoothing, softcap, scale,
+        V, WIDTH, z_stride, out_stride, share, smoothing, softcap, scale,
         HAS_LSE: tl.constexpr, WRITES: tl.constexpr, HAS_TARGET: tl.constexpr,
         HAS_FACTOR: tl.constexpr, HAS_SHIFT: tl.constexpr, CAPS: tl.constexpr, SLOPES: tl.constexpr,
         BLOCK: tl.constexpr,
@@ -87,7 +93,7 @@ if HAS_TRITON:
                 entry *= 1 - (z_y / softcap) * (z_y / softcap)
             tl.store(at_target_ptr + row, entry)
         if WRITES:
-            for start in range(0, V, BLOCK):
+            for start in range(0, WIDTH, BLOCK):
                 k = start + columns
                 z = tl.load(z_ptr + k, mask=k < V, other=float("-inf"))
                 if CAPS:
@@ -99,10 +105,22 @@ if HAS_TRITON:
                     value *= 1 - (z / softcap) * (z / softcap)
                 if HAS_TARGET:
                     value = tl.where(k == y, entry, value)
+                value = tl.where(k < V, value, 0.0)
                 # The row of the residual may begin where that of the logits does, with numbers of
                 # half the size: what a block writes was read, if all of it was read before.
                 tl.debug_barrier()
-                tl.store(out_ptr + k, value.to(out_ptr.dtype.element_ty), mask=k < V)
+                tl.store(out_ptr + k, value.to(out_ptr.dtype.element_ty), mask=k < WIDTH)
+
+    @triton.jit
+    def _gate(matrix_ptr, y_ptr, gate_ptr, V, stride, BLOCK: tl.constexpr):
+        """One block of a row, times the gates, but for the target's entry."""
+        row = tl.program_id(0).to(tl.int64)
+        k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        is_gated = (k < V) & (k != tl.load(y_ptr + row))
+        value = tl.load(matrix_ptr + row * stride + k, mask=is_gated).to(tl.float32)
+        value *= tl.load(gate_ptr + k, mask=is_gated)
+        value = value.to(matrix_ptr.dtype.element_ty)
+        tl.store(matrix_ptr + row * stride + k, value, mask=is_gated)
 
     @triton.jit
     def _tanh(x):
@@ -113,6 +131,7 @@ def likelihood(
     logits: Tensor,
     target: Tensor,
     omega: Tensor | None,
+    vocabulary: int,
     share: float,
     smoothing: float,
     softcap: float | None,
@@ -128,17 +147,17 @@ def likelihood(
         omega, scale = scale.expand(len(logits)) if omega is None else omega * scale, 1.0
     nll, lse, total, at_target = logits.new_empty(4, len(logits)).unbind()
     matrix = _launch(
-        logits, dtype, target=target, factor=omega, lse=lse, nll=nll, total=total,
+        logits, vocabulary, dtype, target=target, factor=omega, lse=lse, nll=nll, total=total,
         at_target=at_target, share=share, smoothing=smoothing, softcap=softcap, scale=scale,
         caps=True, has_shift=smoothing > 0,
     )  # fmt: skip
     return None if matrix is None else (matrix, at_target, nll, lse, total)
 
 
-def log_sum_exp(logits: Tensor) -> Tensor | None:
+def log_sum_exp(logits: Tensor, vocabulary: int) -> Tensor | None:
     """Σ_k exp z[k] of each row, as its logarithm (C,)."""
     lse = logits.new_empty(len(logits))
-    done = _launch(logits, logits.dtype, lse=lse, writes=False)
+    done = _launch(logits, vocabulary, logits.dtype, lse=lse, writes=False)
     return None if done is None else lse
 
 
@@ -147,21 +166,31 @@ def scaled_softmax(
     lse: Tensor,
     factor: Tensor,
     shift: Tensor | None,
+    vocabulary: int,
     softcap: float | None,
-    scale: Tensor | float,
     dtype: torch.dtype,
 ) -> Tensor | None:
-    """`scale · (exp(z − lse) · factor − shift)` (C, V), with a soft cap c times `1 − (z / c)²`.
+    """`exp(z − lse) · factor − shift` (C, V), with a soft cap c times `1 − (z / c)²`.
 
     The logits z (C, V) are capped already, and their memory is used; `lse`, `factor` and `shift`
     are (C,).
     """
-    if isinstance(scale, Tensor):
-        factor, shift, scale = factor * scale, None if shift is None else shift * scale, 1.0
     return _launch(
-        logits, dtype, lse=lse, factor=factor, shift=shift, softcap=softcap, scale=scale,
+        logits, vocabulary, dtype, lse=lse, factor=factor, shift=shift, softcap=softcap,
         has_lse=True, has_shift=shift is not None,
     )  # fmt: skip
+
+
+def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor) -> bool:
+    """The same as `softmax_residual.gate_columns_`, if it can be done here; was it?"""
+    if not _can_run(matrix):
+        return False
+    blocks = -(-len(gate) // BLOCK)
+    with _device_of(matrix):
+        _gate[(len(matrix), blocks)](
+            matrix, target, gate, len(gate), matrix.stride(0), BLOCK=BLOCK, num_warps=8
+        )
+    return True
 
 
 _failed = False
@@ -169,6 +198,7 @@ _failed = False
 
 def _launch(
     logits: Tensor,
+    vocabulary: int,
     dtype: torch.dtype,
     *,
     lse: Tensor,
@@ -189,16 +219,16 @@ def _launch(
 ) -> Tensor | None:
     """Runs the kernel over all rows; returns the matrix, or None if it cannot run."""
     global _failed
-    if not _is_on_gpu(logits) or logits.dtype != torch.float32 or not HAS_TRITON or _failed:
+    if not _can_run(logits):
         return None
-    vocabulary = logits.size(1)
-    out = logits if dtype == logits.dtype else logits.view(dtype)[:, :vocabulary]
+    width = logits.size(1)
+    out = logits if dtype == logits.dtype else logits.view(dtype)[:, :width]
     pointers: list[Any] = [logits, out, target, factor, shift, lse, nll, total, at_target]
     try:
-        with torch.cuda.device_of(logits):
+        with _device_of(logits):
             _rows[(len(logits),)](
                 *(lse if pointer is None else pointer for pointer in pointers),
-                vocabulary, logits.stride(0), out.stride(0),
+                vocabulary, width, logits.stride(0), out.stride(0),
                 share, smoothing, softcap or 0.0, scale,
                 HAS_LSE=has_lse, WRITES=writes, HAS_TARGET=target is not None,
                 HAS_FACTOR=factor is not None, HAS_SHIFT=has_shift,
@@ -209,13 +239,50 @@ def _launch(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # if it is not Triton's, it comes again with the operations of torch
-        reason = str(error).strip().partition("\n")[0]
-        logger.warning(f"the softmax runs without a kernel, which costs time: Triton says {reason}")
         _failed = True
+        _say_failed("Triton", error)
         return None
     return out
 
 
-def _is_on_gpu(tensor: Tensor) -> bool:
-    """Does the tensor lie on a GPU of this machine, and not only pretend to, as a fake one does?"""
-    return tensor.is_cuda and torch.cuda.is_available()
+def _can_run(tensor: Tensor) -> bool:
+    """Is there a kernel for this tensor, which is not a fake one on a machine without a GPU?"""
+    if not tensor.is_cuda or not HAS_TRITON or _failed or tensor.dtype == torch.float64:
+        return False
+    return torch.cuda.is_available()
+
+
+def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Kernels of Triton run on the current device, which this makes that of a tensor."""
+    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(tensor.device)
+
+
+_not_compiled: set[Callable[..., Any]] = set()
+
+
+def compiled(
+    function: Callable[..., Any], tensors: tuple[Any, ...], numbers: tuple[Any, ...]
+) -> Any:
+    """`function(*tensors, *numbers)`, on a GPU by torch.compile if that works."""
+    first = tensors[0]
+    if first.is_cuda and torch.cuda.is_available() and function not in _not_compiled:
+        try:
+            return _compile(function)(*tensors, *numbers)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # if it is not the compiler's, it comes again below
+            _not_compiled.add(function)
+            _say_failed("torch.compile", error)
+    return function(*tensors, *numbers)
+
+
+@functools.cache
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=True)
+
+
+def _say_failed(compiler: str, error: Exception) -> None:
+    reason = str(error).strip().partition("\n")[0]
+    logger.warning(f"the loss runs without {compiler}, and slower: {reason}")

@@ -1,10 +1,11 @@
 """What happens to logits between the products of a softmax layer: values, and the residual dL/dz.
 
-The functions take the logits l (C, V) of a chunk of positions, and form the residual in the memory
-of the logits. On a GPU one kernel reads a row and writes it (`softmax_kernel.py`); elsewhere, and
-on a GPU without Triton, the same is done by operations of torch.
+The residual of a chunk is formed in the memory of its logits. On a GPU one kernel reads a row and
+writes it (`softmax_kernel.py`); elsewhere, and on a GPU without Triton, the same is done by
+operations of torch.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,59 +13,130 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import softmax_kernel
+from .unlikelihood import Candidates
+
+HALF_SCALE = 2.0**10  # of residuals in float16; this leaves room for gates of up to 60
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the loss of a position consists of; the arguments of `gated_cross_entropy`."""
+
+    vocabulary: int  # V; the logits may have more columns, which are no tokens
+    label_smoothing: float = 0.0
+    softcap: float | None = None
+    position_weight: Tensor | None = None  # (N,)
+    candidates: Candidates | None = None
+    ul_alpha: float = 0.0
+    adv_epsilon: float = 0.0
+    predict: bool = False
+
+    @property
+    def share(self) -> float:
+        """The part of Q at each token but the target, as fairseq smooths labels."""
+        return self.label_smoothing / (self.vocabulary - 1) if self.label_smoothing else 0.0
+
+    def residual_scale(self, dtype: torch.dtype) -> Tensor | float:
+        """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
+
+        The entries of ω (P − Q) are at most ω, and those of the unlikelihood at most α.
+        """
+        if dtype != torch.float16:
+            return 1.0
+        alpha = 0.0 if self.candidates is None else self.ul_alpha
+        if self.position_weight is None:
+            return HALF_SCALE / (1.0 + alpha)
+        return HALF_SCALE / (self.position_weight.float().amax() + alpha).clamp(min=1.0)
 
 
 class Residual(NamedTuple):
     """The residual of a chunk of C positions, and its values, in nats."""
 
-    matrix: Tensor  # (C, V) scale · dL/dl, in `dtype`
+    matrix: Tensor | None  # (C, V), or wider with zeros: dL/dl times `residual_scale`
     at_target: Tensor  # (C,) its entry at the target, not rounded
-    nll: Tensor  # (C,) −log P[y]
+    nll: Tensor  # (C,) −log P[y], of the lowered logits where there is a margin
     losses: Tensor  # (C,) the summands of the loss
     ul_loss: Tensor | None = None  # (C,) the unlikelihood, before its weight
+    margin: Tensor | None = None  # (C,) by how much the target's logit was lowered
+    prediction: Tensor | None = None  # (C,) int64, the arg-max
+
+
+@torch.no_grad()
+def residual_of_chunk(
+    logits: Tensor,
+    target: Tensor,
+    rows: Tensor,
+    bias: Tensor | None,
+    margin: Tensor | None,
+    terms: Terms,
+    dtype: torch.dtype,
+) -> Residual:
+    """All values of a chunk, and its residual.
+
+    Args:
+        logits: H Wᵀ (C, V) or wider, contiguous; used up.
+        target: y (C,).
+        rows: (C,) the positions of the chunk among all.
+        bias: b (V,) or None.
+        margin: m (C,) of adversarial training, for targets with a positive logit; or None.
+        terms: what the loss consists of.
+        dtype: that of the products: the residual is rounded to it.
+    """
+    tokens, y = logits[:, : terms.vocabulary], target[:, None]
+    prediction = None
+    if margin is not None:
+        margin = margin * (tokens.gather(1, y).squeeze(1) > 0)
+    if bias is not None:
+        tokens.add_(bias.to(logits.dtype))
+    if terms.predict:
+        prediction = tokens.argmax(1)
+    if margin is not None:
+        tokens.scatter_add_(1, y, -margin[:, None])
+    omega = None
+    if terms.position_weight is not None:
+        omega = terms.position_weight.index_select(0, rows).to(logits.dtype)
+    if terms.candidates is None:
+        result = likelihood_residual(logits, target, omega, terms, dtype)
+    else:
+        candidates = terms.candidates.at(rows, target)
+        result = unlikelihood_residual(logits, target, omega, *candidates, terms, dtype)
+    return result._replace(margin=margin, prediction=prediction)
 
 
 def likelihood_residual(
-    logits: Tensor,
-    target: Tensor,
-    omega: Tensor | None,
-    *,
-    label_smoothing: float,
-    softcap: float | None,
-    scale: Tensor | float,
-    dtype: torch.dtype,
+    logits: Tensor, target: Tensor, omega: Tensor | None, terms: Terms, dtype: torch.dtype
 ) -> Residual:
     """The likelihood ω Σ_k −Q[k] log P[k] of P = softmax(z), with dL/dz = ω (P − Q).
 
+    z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε at the target, and ε/(V − 1) elsewhere.
+
     Args:
-        logits: l (C, V), which are used up.
+        logits: l (C, V) or wider, used up.
         target: y (C,).
         omega: ω (C,), the weight of each position; None is 1.
-        label_smoothing: ε; Q is 1 − ε at the target, and ε/(V − 1) elsewhere.
-        softcap: c, with which z = c tanh(l / c); None is z = l.
-        scale: the factor of the residual, which keeps float16 from underflowing.
+        terms: ε, c and the scale; other terms are not looked at.
         dtype: that of the matrix.
     """
-    vocabulary, y = logits.size(1), target[:, None]
-    share = label_smoothing / (vocabulary - 1) if label_smoothing else 0.0
+    vocabulary, share, softcap = terms.vocabulary, terms.share, terms.softcap
+    scale = terms.residual_scale(dtype)
     row = softmax_kernel.likelihood(
-        logits, target, omega, share, label_smoothing, softcap, scale, dtype
+        logits, target, omega, vocabulary, share, terms.label_smoothing, softcap, scale, dtype
     )
     if row is not None:
         matrix, at_target, nll, log_sum_exp, total = row
     else:
-        z = logits if softcap is None else cap_(logits, softcap)
+        y, z = target[:, None], cap_(logits[:, :vocabulary], softcap)
         slope = None if softcap is None else 1 - (z / softcap).square()  # C x V, dz/dl
         z_of_target, largest = z.gather(1, y).squeeze(1), z.amax(1)  # C
-        total = z.sum(1) if label_smoothing else None  # C
+        total = z.sum(1) if share else None  # C
         matrix = torch.softmax(z, 1, out=z)  # C x V, P
         # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is
         # accurate. In −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel
         # exactly where y is the arg-max.
         log_largest = matrix.amax(1).log()  # C
         nll, log_sum_exp = (largest - z_of_target) - log_largest, largest - log_largest
-        at_target = torch.expm1(-nll) + label_smoothing  # C, exact where P[y] is nearly 1
-        if label_smoothing:
+        at_target = torch.expm1(-nll) + terms.label_smoothing  # C, exact where P[y] is nearly 1
+        if share:
             matrix.sub_(share)
         if omega is not None:
             at_target *= omega
@@ -74,10 +146,11 @@ def likelihood_residual(
             matrix.mul_(slope)
         matrix, at_target = _scaled(matrix, at_target, scale, dtype)
         matrix.scatter_(1, y, at_target[:, None].to(dtype))
+        matrix = _widened(matrix, logits)
     losses = nll
-    if label_smoothing:
+    if share:
         uniform = vocabulary * log_sum_exp - total  # −Σ_k log P[k]
-        losses = (1 - label_smoothing - share) * nll + share * uniform
+        losses = (1 - terms.label_smoothing - share) * nll + share * uniform
     if omega is not None:
         losses = losses * omega
     return Residual(matrix, at_target, nll, losses)
@@ -89,107 +162,144 @@ def unlikelihood_residual(
     omega: Tensor | None,
     tokens: Tensor,
     is_candidate: Tensor,
-    *,
-    alpha: float,
-    label_smoothing: float,
-    softcap: float | None,
-    scale: Tensor | float,
+    terms: Terms,
     dtype: torch.dtype,
 ) -> Residual:
     """Likelihood and unlikelihood, −α Σ_c log(1 − P[c]) over the candidates c of each position.
 
-    The gradient of the sum is `α (u[k] [k is a candidate] − P[k] Σ_c u[c])` with
+    The arguments are those of `likelihood_residual`, and tokens (C, U) that may be candidates, with
+    which of them are, (C, U) bool: no token twice in a row.
+    """
+    z, softcap = cap_(logits[:, : terms.vocabulary], terms.softcap), terms.softcap
+    top = z.argmax(1, keepdim=True)  # C x 1, m
+    index = torch.cat([target[:, None], top, tokens], 1)  # C x (2 + U)
+    z_at_index = z.gather(1, index)
+    total = z.sum(1) if terms.share else None  # C
+    z.scatter_(1, top, -torch.inf)
+    log_rest = softmax_kernel.log_sum_exp(logits, terms.vocabulary)  # C
+    if log_rest is None:
+        log_rest = z.logsumexp(1)
+    scale = terms.residual_scale(dtype)
+    entries, index, factor, shift, nll, losses, ul_loss = softmax_kernel.compiled(
+        _entries,
+        (z_at_index, index, log_rest, total, is_candidate, omega, scale),
+        (terms.vocabulary, terms.ul_alpha, terms.label_smoothing, terms.share, softcap),
+    )
+    matrix = softmax_kernel.scaled_softmax(
+        logits, log_rest, factor, shift, terms.vocabulary, softcap, dtype
+    )
+    if matrix is None:
+        slope = None if softcap is None else 1 - (z / softcap).square()
+        matrix = z.sub_(log_rest[:, None]).exp_().mul_(factor[:, None])
+        if shift is not None:
+            matrix.sub_(shift[:, None])
+        if slope is not None:
+            matrix.mul_(slope)
+        matrix = _widened(matrix.to(dtype), logits)
+    matrix.scatter_(1, index, entries.to(dtype))
+    return Residual(matrix, entries[:, 0], nll, losses, ul_loss)
+
+
+def _entries(
+    z: Tensor,
+    index: Tensor,
+    log_rest: Tensor,
+    total: Tensor | None,
+    is_candidate: Tensor,
+    omega: Tensor | None,
+    scale: Tensor | float,
+    vocabulary: int,
+    alpha: float,
+    label_smoothing: float,
+    share: float,
+    softcap: float | None,
+) -> tuple[Tensor, ...]:
+    """The residual of likelihood and unlikelihood where it is no multiple of the softmax.
+
+    The gradient of the unlikelihood is `α (u[k] [k is a candidate] − P[k] Σ_c u[c])` with
     `u = P / (1 − P)`. Where the likeliest token m is a candidate, 1 − P[m] may round to 0. So its
     logit is taken out, R is the softmax of the others, and with the log-odds λ of m against them,
 
         P[m] = σ(λ),   1 − P[m] = σ(−λ),   P[k] = σ(−λ) R[k],   u[m] P[k] = P[m] R[k].
 
-    All other tokens have a P of at most 1/2.
+    All other tokens have a P of at most 1/2. So dL/dz[k] = R[k] f − ω Q[k] + α u[k] for k ≠ m.
 
     Args:
-        logits: l (C, V), which are used up.
-        target: y (C,).
-        omega: ω (C,), the weight of the likelihood; None is 1.
-        tokens: (C, U), the tokens that may be candidates.
-        is_candidate: (C, U), which of them are; among those no token is there twice.
-        alpha: α.
-        label_smoothing: this and what follows as of `likelihood_residual`.
-        softcap: c.
+        z: (C, 2 + U) the logits at `index`.
+        index: (C, 2 + U) the target, m, and the tokens that may be candidates.
+        log_rest: (C,) logsumexp of all logits but that of m.
+        total: (C,) the sum of all logits; None without label smoothing.
+        is_candidate: (C, U).
+        omega: ω (C,), or None for 1.
         scale: the factor of the residual.
-        dtype: that of the matrix.
+        vocabulary: V.
+        alpha: α.
+        label_smoothing: ε.
+        share: ε/(V − 1).
+        softcap: c, or None.
+
+    Returns:
+        The entries (C, 2 + U) and their tokens; what is no candidate stands for the target again.
+        The factor f (C,) of R, and ω share (C,) or None. −log P[y], the summands of the loss, and
+        the unlikelihood, (C,).
     """
-    vocabulary, y = logits.size(1), target[:, None]
-    share = label_smoothing / (vocabulary - 1) if label_smoothing else 0.0
-    z = logits if softcap is None else cap_(logits, softcap)
-    top = z.argmax(1, keepdim=True)  # C x 1, m
-    z_top = z.gather(1, top)  # C x 1
-    others = torch.cat([y, tokens], 1)  # C x (1 + U)
-    z_others = z.gather(1, others)
-    total = z.sum(1) if label_smoothing else None  # C
-    z.scatter_(1, top, -torch.inf)
-    log_rest = softmax_kernel.log_sum_exp(z)  # C
-    if log_rest is None:
-        log_rest = z.logsumexp(1)
-    log_odds = z_top.squeeze(1) - log_rest  # C, λ
+    y, top, tokens = index[:, 0], index[:, 1], index[:, 2:]  # C, C, C x U
+    log_odds = z[:, 1] - log_rest  # C, λ
     p_top, p_rest = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)  # C
     log_beyond_top = F.softplus(-log_odds)  # C, logsumexp z − z[m]
-
-    nll = (z_top - z_others[:, :1]).squeeze(1) + log_beyond_top  # C
+    nll = (z[:, 1] - z[:, 0]) + log_beyond_top  # C
     losses, weight = nll, torch.ones_like(nll) if omega is None else omega
-    if label_smoothing:
-        uniform = vocabulary * (z_top.squeeze(1) + log_beyond_top) - total
+    if total is not None:
+        uniform = vocabulary * (z[:, 1] + log_beyond_top) - total
         losses = (1 - label_smoothing - share) * nll + share * uniform
-    is_top = others == top  # C x (1 + U)
-    r = torch.exp(z_others - log_rest[:, None]).masked_fill(is_top, 0.0)
-    p = p_rest[:, None] * r
-    counts = is_candidate & ~is_top[:, 1:]  # C x U, the candidates but m
-    u = (p[:, 1:] / (1 - p[:, 1:])).masked_fill(~counts, 0.0)  # C x U, at most 1 each
-    has_top = (is_candidate & is_top[:, 1:]).any(1).to(u.dtype)  # C, is m a candidate?
-    ul_loss = has_top * F.softplus(log_odds)
-    ul_loss = ul_loss - torch.log1p(-p[:, 1:]).masked_fill(~counts, 0.0).sum(1)
+    is_top = tokens == top[:, None]  # C x U
+    target_is_top = y == top  # C
+    r = torch.exp(z - log_rest[:, None])  # C x (2 + U)
+    p = p_rest[:, None] * r[:, 2:].masked_fill(is_top, 0.0)  # C x U
+    counts = is_candidate & ~is_top  # the candidates but m
+    u = (p / (1 - p)).masked_fill(~counts, 0.0)  # C x U, at most 1 each
+    has_top = (is_candidate & is_top).any(1).to(u.dtype)  # C, is m a candidate?
+    ul_loss = has_top * F.softplus(log_odds) - torch.log1p(-p).masked_fill(~counts, 0.0).sum(1)
     losses = losses * weight + alpha * ul_loss
 
-    # dL/dz[k] is R[k] f − ω Q[k] + α u[k] for k ≠ m.
     likelihood = weight - alpha * u.sum(1)  # C, the factor of P
     f = likelihood * p_rest - alpha * has_top * p_top  # C
     at_top = p_top * (likelihood + alpha * has_top) - weight * share  # C
     # ω (P[m] − (1 − ε)) is exact as ω (ε − (1 − P[m])), if m is the target.
-    top_is_target = weight * (label_smoothing - p_rest)
-    top_is_target = top_is_target + (likelihood - weight + alpha * has_top) * p_top
-    is_target = tokens == y  # C x U
+    target_and_top = weight * (label_smoothing - p_rest)
+    target_and_top = target_and_top + (likelihood - weight + alpha * has_top) * p_top
+    is_target = tokens == y[:, None]  # C x U
     at_target = r[:, 0] * f - weight * (1 - label_smoothing) + alpha * (u * is_target).sum(1)
-    at_target = torch.where(is_top[:, 0], top_is_target, at_target)  # C
-    at_top = torch.where(is_top[:, 0], at_target, at_top)
-    at_candidates = r[:, 1:] * f[:, None] - (weight * share)[:, None] + alpha * u  # C x U
-    # What is no candidate stands for the target again.
+    at_target = torch.where(target_is_top, target_and_top, at_target)  # C
+    at_top = torch.where(target_is_top, at_target, at_top)
+    at_candidates = r[:, 2:] * f[:, None] - (weight * share)[:, None] + alpha * u  # C x U
     is_entry = counts & ~is_target
-    index = torch.cat([y, top, torch.where(is_entry, tokens, y)], 1)  # C x (2 + U)
     entries = torch.where(is_entry, at_candidates, at_target[:, None])
     entries = torch.cat([at_target[:, None], at_top[:, None], entries], 1)
     if softcap is not None:
-        z_others = torch.where(is_top, z_top, z_others)
-        z_entries = torch.where(is_entry, z_others[:, 1:], z_others[:, :1])
-        z_entries = torch.cat([z_others[:, :1], z_top, z_entries], 1)
-        entries = entries * (1 - (z_entries / softcap).square())
-    shift = weight * share if label_smoothing else None
-    matrix = softmax_kernel.scaled_softmax(z, log_rest, f, shift, softcap, scale, dtype)
-    if matrix is not None:
-        entries = entries * scale
-    else:
-        slope = None if softcap is None else 1 - (z / softcap).square()
-        matrix = z.sub_(log_rest[:, None]).exp_().mul_(f[:, None])
-        if shift is not None:
-            matrix.sub_(shift[:, None])
-        if slope is not None:
-            matrix.mul_(slope)
-        matrix, entries = _scaled(matrix, entries, scale, dtype)
-    matrix.scatter_(1, index, entries.to(dtype))
-    return Residual(matrix, entries[:, 0], nll, losses, ul_loss)
+        z = torch.cat([z[:, :2], torch.where(is_entry, z[:, 2:], z[:, :1])], 1)
+        entries = entries * (1 - (z / softcap).square())
+    index = torch.cat([index[:, :2], torch.where(is_entry, tokens, y[:, None])], 1)
+    shift = weight * share * scale if share else None
+    return entries * scale, index, f * scale, shift, nll, losses, ul_loss
 
 
-def cap_(logits: Tensor, softcap: float) -> Tensor:
-    """c tanh(l / c), in the memory of l."""
-    return logits.div_(softcap).tanh_().mul_(softcap)
+def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor | None) -> None:
+    """Multiplies each column k < V of a residual (C, V or wider) by gate[k], but for the targets.
+
+    `target` is y (C,), and `gate` (V,) or None, which is 1.
+    """
+    if gate is None or not len(matrix):
+        return
+    if not softmax_kernel.gate_columns_(matrix, target, gate):
+        tokens, y = matrix[:, : len(gate)], target[:, None]
+        at_target = tokens.gather(1, y)
+        tokens.mul_(gate).scatter_(1, y, at_target)
+
+
+def cap_(logits: Tensor, softcap: float | None) -> Tensor:
+    """c tanh(l / c), in the memory of l; l without a soft cap."""
+    return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)
 
 
 def _scaled(
@@ -199,3 +309,9 @@ def _scaled(
     if isinstance(scale, Tensor) or scale != 1:
         matrix, entries = matrix.mul_(scale), entries * scale
     return matrix.to(dtype), entries
+
+
+def _widened(matrix: Tensor, logits: Tensor) -> Tensor:
+    """The matrix (C, V) with columns of zeros, as many as the logits have beyond the tokens."""
+    more = logits.size(1) - matrix.size(1)
+    return F.pad(matrix, (0, more)) if more else matrix

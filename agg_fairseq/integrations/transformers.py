@@ -111,7 +111,7 @@ class GatedLoss(TrainerCallback):
             targets, and would fill the rare group.
         **options: those of `AggObjective` and `AgpsObjective` with the prefix `agg_` or `agps_`,
             such as `agg_rare_fraction=0.3`; those of `Objective`, such as `label_smoothing` and
-            `cosreg_gamma`; and `never_rare`, tokens that are never rare, by default the special
+            `cosreg_gamma`; and `excluded`, tokens that are never rare, by default the special
             tokens of the model's configuration (padding, begin and end of a sequence).
 
     Raises:
@@ -137,26 +137,26 @@ class GatedLoss(TrainerCallback):
         head = self._output_layer()
         self._check_loss_function()
         vocabulary = head.weight.size(0)
-        never_rare = {*options.pop("never_rare", _special_tokens(model, vocabulary))}
+        excluded = {*options.pop("excluded", _special_tokens(model, vocabulary))}
         if tokenizer is not None:
             backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
             if not hasattr(backend, "to_str"):
                 raise UserError(
                     f"GatedLoss: found the slow tokenizer {type(tokenizer).__name__}; expected a "
-                    "fast one, as AutoTokenizer loads it, or its tokens as never_rare=[…]"
+                    "fast one, as AutoTokenizer loads it, or its tokens as excluded=[…]"
                 )
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
-            never_rare |= {*known.special_ids, *known.unused}
-        if min(never_rare, default=0) < 0:  # which would count from the end
-            raise ValueError(f"expected never_rare in [0, {vocabulary}), got {min(never_rare)}")
+            excluded |= {*known.special_ids, *known.unused}
+        if min(excluded, default=0) < 0:  # which would count from the end
+            raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(excluded)}")
         given = {
             name.removeprefix(f"{method}_"): value
             for name, value in options.items()
             if value is not None
         }
         if method != "mle":
-            given["never_rare"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
-            mask[[*never_rare]] = True
+            given["excluded"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
+            mask[[*excluded]] = True
         self.method, self.objective = (
             method,
             METHODS[method](vocabulary, ignore_index=IGNORED, **given),
@@ -300,6 +300,7 @@ class GatedLoss(TrainerCallback):
             numbers = torch.tensor(PROBES, dtype=dtype)
             numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]
             self._placeholder = numbers.view(1, 1, -1).requires_grad_()
+            self._placeholder.register_hook(_refuse_other_loss)
         return self._placeholder.clone()  # which the model may change in place
 
     def _tell_hooks(self, head: nn.Module) -> None:
@@ -465,7 +466,7 @@ class GatedLoss(TrainerCallback):
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
-        return {"method": self.method, "counter": None, **self.objective.checkpoint_state()}
+        return {"method": self.method, **self.objective.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
@@ -475,12 +476,15 @@ class GatedLoss(TrainerCallback):
         """
         if (counter := self.objective.counter) is not None:
             window = counter.window
-            if not self.objective.load_checkpoint_state(state):
+            saved = {name: value for name, value in state.items() if name != "method"}
+            if saved.keys() == self.objective.state_dict().keys():
+                self.objective.load_state_dict(saved)
+            else:
                 logger.warning(
                     f"GatedLoss: found the state of the method {state.get('method')!r}, which has "
-                    "no counts; the window of counts starts empty"
+                    "other counts or none; the window of counts starts empty"
                 )
-            self.objective.start_update(window=window)
+            counter.resize(window)
 
     # The events of Trainer
 
@@ -598,6 +602,14 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
         value = getattr(config, name, None)
         tokens += value if isinstance(value, (list, tuple)) else [value]
     return [token for token in tokens if token is not None and 0 <= token < vocabulary]
+
+
+def _refuse_other_loss(gradient: Tensor) -> None:
+    """Called if a gradient reaches the placeholder, on which the gated loss does not depend."""
+    raise UserError(
+        "GatedLoss: the model computes a term of its loss from the logits outside of "
+        "loss_function; switch that off, or this model is not supported"
+    )
 
 
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> ScaleAndCap | None:

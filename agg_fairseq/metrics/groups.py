@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..functional.rare import frequency_ranks, rarest
+from ..functional import rarest, whole_counts
+from ..functional.rare import frequency_ranks
 
 GROUPS = ("frequent", "medium", "rare")
 AGG_SHARES = (0.3, 0.5, 0.2)
@@ -64,6 +65,7 @@ def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None)
 
     Reference: Yu et al. (2021), Sec. 2.1.
     """
+    counts = whole_counts(counts)
     total = counts.sum().double()
     rarer = [counts.double() < frequency * total for frequency in AGPS_FREQUENCIES]
     return _groups(rarer, counts, excluded)
@@ -76,6 +78,7 @@ def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Freq
 
     Reference: none; groups of our own (docs/fine-tuning.md).
     """
+    counts = whole_counts(counts)
     of_token = (counts < 100).long() + (counts < 1).long()
     if excluded is not None:
         of_token = of_token.masked_fill(excluded, -1)
@@ -94,7 +97,9 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
 
     Reference: Choi et al. (2020), Sec. 4.3 and Fig. 2, which give the top 40% and the bottom 10%.
     """
-    mass = counts.long() if excluded is None else counts.long().masked_fill(excluded, 0)
+    mass = whole_counts(counts)
+    if excluded is not None:
+        mass = mass.masked_fill(excluded, 0)
     ranks = frequency_ranks(counts, excluded)
     ranked = torch.empty_like(mass).scatter_(0, ranks, mass)  # V, in order of rank
     before = (ranked.cumsum(0) - ranked)[ranks]  # V, occurrences of the tokens of lower rank

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..functional.host_copy import HostCopy
+
 
 class TokenCounter(nn.Module):
     """Token appearances over a sliding window of updates (the token counter memory of Yu et al.
@@ -19,10 +21,11 @@ class TokenCounter(nn.Module):
 
     The window holds one slot per update, as the distinct tokens and their counts: memory grows with
     the tokens in the window and not with K·V. Committing costs O(V + tokens of the update),
-    whatever K is. The slots are kept on the CPU; to read the tokens of an update, the host waits
-    for a GPU. With a number of `slots`, each holds K / slots updates, which are forgotten together:
-    memory is then bounded, whatever the text. Without a window there are no slots. The state is part
-    of `state_dict()`, tensors and numbers only.
+    whatever K is. The slots are kept on the CPU. From a GPU, the counts of an update are copied
+    while the next one runs, and read when that is committed, so that the host does not wait.
+    With a number of `slots`, each holds K / slots updates, which are forgotten together: memory is
+    then bounded, whatever the text. Without a window there are no slots. The state is part of
+    `state_dict()`, tensors and numbers only.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -40,28 +43,21 @@ class TokenCounter(nn.Module):
 
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
+    updates: int  # in the window: at most K, fewer while it fills; 0 without a window
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
-        self.register_buffer(
-            "appearances", torch.zeros(vocabulary, dtype=torch.int64), persistent=False
-        )
-        self.register_buffer(
-            "current", torch.zeros(vocabulary, dtype=torch.int64), persistent=False
-        )
-        self.slots: int | None = None
+        zeros = torch.zeros(vocabulary, dtype=torch.int64)
+        self.register_buffer("appearances", zeros, persistent=False)
+        self.register_buffer("current", zeros.clone(), persistent=False)
+        self.updates, self.slots = 0, None
         # tokens and counts, int32, on the CPU; and the number of updates
         self._slots: deque[tuple[Tensor, Tensor, int]] = deque()
+        self._arriving: HostCopy | None = None  # counts (V,) of the last update
         self.window = window
         if window is not None:
             self.resize(window)
-
-    @property
-    def updates(self) -> int:
-        """How many updates are in the window: at most K, fewer while it fills; 0 without a
-        window."""
-        return sum(updates for *_, updates in self._slots)
 
     def resize(self, window: int) -> None:
         """Sets K >= 1; a smaller one forgets the oldest updates."""
@@ -81,15 +77,10 @@ class TokenCounter(nn.Module):
     def commit(self) -> None:
         """Moves the update under way into the window, and the oldest out of it if the window is
         full."""
+        self._store_arrived()
         if self.window is not None:
-            counts, updates = self.current.cpu().clone(), 1
-            most = 1 if self.slots is None else -(-self.window // self.slots)
-            if self._slots and self._slots[-1][2] < most:
-                tokens, last, before = self._slots.pop()
-                counts.index_add_(0, tokens.long(), last.long())
-                updates += before
-            tokens = counts.nonzero().squeeze(1)
-            self._slots.append((tokens.int(), counts[tokens].int(), updates))
+            self.updates += 1
+            self._arriving = HostCopy(self.current.clone())
         self.appearances += self.current
         self.current.zero_()
         self._evict()
@@ -98,15 +89,41 @@ class TokenCounter(nn.Module):
         """Forgets the update under way (it was skipped)."""
         self.current.zero_()
 
+    def _store_arrived(self) -> None:
+        """Puts the counts of the last update into a slot; waits for them, if they are not there."""
+        if self._arriving is None:
+            return
+        counts = self._arriving.read()
+        updates, most = 1, 1 if self.slots is None else -(-self.window // self.slots)
+        if self._slots and self._slots[-1][2] < most:
+            tokens, last, before = self._slots.pop()
+            counts.index_add_(0, tokens.long(), last.long())
+            updates += before
+        tokens = counts.nonzero().squeeze(1)
+        self._slots.append((tokens.int(), counts[tokens].int(), updates))
+        self._arriving = None
+
     def _evict(self) -> None:
         while self.window is not None and self.updates > self.window:
-            tokens, counts, _ = self._slots.popleft()
-            device = self.appearances.device
-            self.appearances.index_add_(0, tokens.to(device).long(), -counts.to(device).long())
+            tokens, counts, updates = self._slots.popleft()
+            self.updates -= updates
+            self.appearances.index_add_(0, self._on_device(tokens), -self._on_device(counts))
+
+    def _on_device(self, part: Tensor) -> Tensor:
+        """A part of a slot as int64 on the device of the counter, copied without waiting."""
+        on_gpu = self.appearances.is_cuda
+        part = part.pin_memory() if on_gpu else part
+        return part.to(self.appearances.device, non_blocking=on_gpu).long()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Attributes for a copy or a pickle, which has nothing on its way from a GPU."""
+        self._store_arrived()
+        return vars(self)
 
     def get_extra_state(self) -> dict[str, Any]:
         """The window and the update under way; the sums are rebuilt from them. Without a window:
         the sums."""
+        self._store_arrived()
         state = {
             "vocabulary": len(self.appearances),
             "window": self.window,
@@ -123,25 +140,34 @@ class TokenCounter(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restores a state of `get_extra_state`, of a counter with a window if this one has one.
+        """Restores a state of `get_extra_state`, its window included, from any device.
 
-        ValueError for another vocabulary.
+        ValueError for a state over another vocabulary, or of a counter with a window where this one
+        has none or the other way round.
         """
-        vocabulary = len(self.appearances)
-        if state["vocabulary"] != vocabulary:
+        expected = len(self.appearances), self.window is None
+        found = state["vocabulary"], state["window"] is None
+        if found != expected:
             raise ValueError(
-                f"TokenCounter: expected a state over {vocabulary} tokens, got "
-                f"{state['vocabulary']}"
+                f"TokenCounter: expected a state over {len(self.appearances)} tokens, with "
+                f"window {self.window}, got {state['vocabulary']} with window {state['window']}"
             )
+        self._slots.clear()
+        self._arriving = None
         self.current.copy_(state["current"])
         if state["window"] is None:
             self.appearances.copy_(state["appearances"])
             return
-        sizes, tokens, counts = state["sizes"].tolist(), state["tokens"], state["counts"]
+        tokens, counts, sizes = (
+            state["tokens"].cpu(),
+            state["counts"].cpu(),
+            state["sizes"].tolist(),
+        )
         updates = state["updates"].tolist() if "updates" in state else [1] * len(sizes)
+        self.updates = sum(updates)
         slots = zip(tokens.split(sizes), counts.split(sizes), updates, strict=True)
-        # no views of the whole
-        self._slots = deque((part.clone(), count.clone(), number) for part, count, number in slots)
-        device = self.appearances.device
-        self.appearances.zero_().index_add_(0, tokens.to(device).long(), counts.to(device).long())
+        for of_tokens, of_counts, number in slots:  # copies, no views of the whole
+            self._slots.append((of_tokens.clone(), of_counts.clone(), number))
+        self.appearances.zero_()
+        self.appearances.index_add_(0, self._on_device(tokens), self._on_device(counts))
         self.resize(state["window"])

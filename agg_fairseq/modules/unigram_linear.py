@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..functional.log_unigram import log_unigram, whole_counts
+from ..functional import log_unigram, whole_counts
 
 
 class UnigramLinear(nn.Linear):
@@ -45,7 +45,9 @@ class UnigramLinear(nn.Linear):
         nn.Module.__init__(self)
         self.out_features, self.in_features = weight.shape
         self.weight = weight
-        self.register_buffer("counts", whole_counts(counts, len(weight)).to(weight.device))
+        # as floating point, so that they are looked at
+        counts = whole_counts(counts.double(), len(weight)).to(weight.device)
+        self.register_buffer("counts", counts)
         shift = (
             nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype))
             if learned
@@ -71,5 +73,5 @@ class UnigramLinear(nn.Linear):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if (key := f"{prefix}counts") in state_dict:
-            state_dict[key] = whole_counts(state_dict[key], self.out_features)
+            state_dict[key] = whole_counts(state_dict[key].double(), self.out_features)
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -3,6 +3,9 @@ what to log out."""
 
 from .agg import AggObjective
 from .agps import AgpsObjective
+from .face import FaceObjective
 from .likelihood import Average, MicroBatch, Objective, ObjectiveOutput
 
-__all__ = ["Objective", "AggObjective", "AgpsObjective", "MicroBatch", "ObjectiveOutput", "Average"]
+__all__ = [
+    "Objective", "AggObjective", "AgpsObjective", "FaceObjective", "MicroBatch", "ObjectiveOutput", "Average",
+]  # fmt: skip

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agg_gates, rare_tokens
+from ..functional.softmax_kernel import compiled
 from ..modules import TokenCounter
-from .likelihood import Average, Objective, all_reduce
+from .likelihood import Average, Objective, sum_over_workers
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ class AggObjective(Objective):
         vocabulary: V.
         alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
         rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
-        never_rare: (V,) bool, tokens that are in no group: special ones, and those that cannot be a
-            target at all, such as rows that only pad the vocabulary.
+        excluded: (V,) bool, tokens that are never rare: special ones, and rows that only pad the
+            vocabulary.
         window: K >= 1, the number of updates over which appearances are counted.
         gates: "both", "g1" or "g2", see `functional.agg_gates`.
         count_current_batch: also count the micro-batch at hand and the earlier ones of the update,
@@ -47,7 +48,7 @@ class AggObjective(Objective):
     """
 
     counter: TokenCounter
-    never_rare: Tensor | None  # (V,) bool
+    excluded: Tensor | None  # (V,) bool
     static_rare: Tensor | None  # (V,) bool, the group that was fixed; None if none was
 
     def __init__(
@@ -56,7 +57,7 @@ class AggObjective(Objective):
         *,
         alpha: float | None = None,
         rare_fraction: float | None = None,
-        never_rare: Tensor | None = None,
+        excluded: Tensor | None = None,
         window: int = 1000,
         gates: str = "both",
         count_current_batch: bool = False,
@@ -71,70 +72,92 @@ class AggObjective(Objective):
         self.threshold = by_rate if rare_fraction is None else {"rare_fraction": rare_fraction}
         self.which, self.count_current_batch = gates, count_current_batch
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
-        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
+        self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
-    def start_update(self, *, window: int | None = None, fix_group: bool = False) -> None:
-        """See `Objective`. `window` is K from here on.
+    def fix_group(self) -> None:
+        """Keeps the group of rare tokens from here on, if the window is full (Table 9).
 
-        `fix_group` keeps the group of rare tokens from here on, if the window is full (Table 9):
-        before that, most tokens had no time to appear.
+        Before that, most tokens had no time to appear. A second call changes nothing.
         """
-        if window is not None:
-            self.counter.resize(window)
-        updates = self.counter.updates
-        if fix_group and updates >= self.counter.window and self.static_rare is None:
-            self.static_rare = self._rare(self.counter.appearances, updates)
-            logger.info(
-                f"agg: the {int(self.static_rare.sum())} rare tokens are fixed from here on"
-            )
-        self.current_gates = (
-            self._gates_from(self.counter.appearances, updates) if updates else None
-        )
+        counter = self.counter
+        if self.static_rare is None and counter.updates >= counter.window:
+            self.static_rare = self.rare_group(counter.appearances, counter.updates)
+            number = int(self.static_rare.sum())
+            self._formed = None
+            logger.info(f"agg: the {number} rare tokens are fixed from here on")
 
     def count(self, target: Tensor) -> None:
         """Adds the targets to the update under way."""
         self.counter.add(target)
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates of this update, or those that include what it has counted so far, as one update
-        more."""
+        """Those of the updates in the window; or of these and what this update has counted so far,
+        as one update more. None where there is no update."""
+        appearances, updates = self.counter.appearances, self.counter.updates
         if self.count_current_batch:
             current = self.counter.current.clone()
-            all_reduce(current, "sum")
-            self.current_gates = self._gates_from(
-                self.counter.appearances + current, self.counter.updates + 1
-            )
-        return self.current_gates
+            sum_over_workers(current)
+            appearances, updates = appearances + current, updates + 1
+        if not updates:
+            return None
+        if self.count_current_batch:
+            return self._gates_from(appearances, updates)
+        # They are the same for all micro-batches of an update: `_version` counts changes in place.
+        version = appearances._version
+        if self._formed is None or self._formed[0] is not appearances or self._formed[1] != version:
+            self._formed = appearances, version, self._gates_from(appearances, updates)
+        return self._formed[2]
 
-    def to_log(self) -> dict[str, Average]:
+    def to_log(self, gates: Gates | None) -> dict[str, Average]:
         """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates
         with gates."""
-        if not self.is_training or self.current_gates is None:
+        if gates is None:
             return {}
-        rare = self.current_gates.rare.sum()
+        rare = gates.rare.sum()
         return {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
 
-    def _rare(self, appearances: Tensor, updates: int) -> Tensor:
-        """(V,) bool, R."""
+    def rare_group(self, appearances: Tensor, updates: int) -> Tensor:
+        """(V,) bool, R, from the appearances (V,) in so many updates, at least 1."""
         if self.static_rare is not None:
             return self.static_rare
-        return rare_tokens(appearances, updates, never_rare=self.never_rare, **self.threshold)
+        return rare_tokens(appearances, updates, excluded=self.excluded, **self.threshold)
 
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
-        return agg_gates(appearances, updates, self._rare(appearances, updates), which=self.which)
+        tensors = appearances, self.static_rare, self.excluded
+        options = updates, self.threshold.get("alpha"), self.threshold.get("rare_fraction")
+        return Gates(*compiled(_group_and_gates, tensors, (*options, self.which)))
 
-    def checkpoint_state(self) -> dict[str, Any]:
-        """The counts, and the fixed group if there is one."""
-        static = None if self.static_rare is None else self.static_rare.nonzero().squeeze(1).cpu()
-        return super().checkpoint_state() | {"static_rare": static}
+    def get_extra_state(self) -> dict[str, Any]:
+        """The fixed group, as indices, if there is one; the counts are the state of the counter."""
+        static = self.static_rare
+        return {"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()}
 
-    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
-        """As of `Objective`."""
-        self.static_rare = None
-        if (static := state.get("static_rare")) is not None:
-            self.static_rare = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
-            self.static_rare[static.to(self.static_rare.device)] = True
-        return super().load_checkpoint_state(state)
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_extra_state` returned, from any device."""
+        self.static_rare = self._formed = None
+        if (static := state["static_rare"]) is not None:
+            none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
+            self.static_rare = none.index_fill(0, static.to(none.device), True)
+
+
+def _group_and_gates(
+    appearances: Tensor,
+    static_rare: Tensor | None,
+    excluded: Tensor | None,
+    updates: int,
+    alpha: float | None,
+    rare_fraction: float | None,
+    which: str,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """R, g1 and g2 of `agg_gates`; R is `static_rare` if that is given, else as `rare_tokens`."""
+    rare = static_rare
+    if rare is None:
+        rare = rare_tokens(
+            appearances, updates, alpha=alpha, rare_fraction=rare_fraction, excluded=excluded
+        )
+    gates = agg_gates(appearances, updates, rare, which=which)
+    return gates.rare, gates.g1, gates.g2

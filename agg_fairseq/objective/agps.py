@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional import Gates, agps_gates, tokens_from_rank
+from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
+from ..functional.softmax_kernel import compiled
 from .likelihood import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
@@ -29,7 +30,7 @@ class AgpsObjective(Objective):
             WikiText-103.
         mu2: as of `functional.agps_gates`.
         variant: as of `functional.agps_gates`.
-        never_rare: `excluded` of `functional.tokens_from_rank`.
+        excluded: `excluded` of `functional.tokens_from_rank`.
         **options: as of `Objective`.
     """
 
@@ -45,7 +46,7 @@ class AgpsObjective(Objective):
         mu1: float = DEFAULT_MU1,
         mu2: float = DEFAULT_MU2,
         variant: str = "eq15",
-        never_rare: Tensor | None = None,
+        excluded: Tensor | None = None,
         **options: Any,
     ) -> None:
         super().__init__(vocabulary, **options)
@@ -56,7 +57,7 @@ class AgpsObjective(Objective):
             )
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
-        self.register_buffer("never_rare", never_rare, persistent=False)
+        self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("counts", None, persistent=False)
         self.register_buffer("rare", None, persistent=False)
         none = torch.zeros(vocabulary, dtype=torch.bool)
@@ -66,12 +67,8 @@ class AgpsObjective(Objective):
 
     def set_counts(self, counts: Tensor) -> None:
         """Takes the training counts (V,), and chooses the rare group by them."""
-        if counts.shape != (self.vocabulary,):
-            raise ValueError(
-                f"expected counts of shape ({self.vocabulary},), got {tuple(counts.shape)}"
-            )
-        self.counts = counts.long()
-        self.rare = tokens_from_rank(self.counts, self.rare_rank, self.never_rare)
+        self.counts = whole_counts(counts, self.vocabulary)
+        self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
 
     def gates(self, target: Tensor | None) -> Gates:
         """f1 and f2 on the rare tokens that are no target of the micro-batch. ValueError without
@@ -85,4 +82,13 @@ class AgpsObjective(Objective):
             # What is ignored marks the last entry: to select the others would wait for a GPU.
             marked = target.masked_fill(target == self.ignore_index, self.vocabulary)
             present.index_fill_(0, marked.flatten(), True)
-        return agps_gates(self.counts, present[:-1], self.rare, **self.scaling)
+        tensors = self.counts, present[:-1], self.rare
+        return Gates(self.rare, *compiled(_gates, tensors, tuple(self.scaling.values())))
+
+
+def _gates(
+    counts: Tensor, present: Tensor, rare: Tensor, mu1: float, mu2: float, variant: str
+) -> tuple[Tensor | None, Tensor | None]:
+    """g1 and g2 of `agps_gates`."""
+    gates = agps_gates(counts, present, rare, mu1=mu1, mu2=mu2, variant=variant)
+    return gates.g1, gates.g2

@@ -32,20 +32,23 @@ class ObjectiveOutput(NamedTuple):
     logged: dict[str, Average]
 
 
-def all_reduce(tensor: Tensor, operation: str) -> None:
-    """Replaces a tensor by its "sum" or "max" over all workers, if there are several, each of which
-    must call this."""
+def sum_over_workers(tensor: Tensor) -> None:
+    """Replaces a tensor by its sum over all workers, if there are several, each of which must call
+    this."""
     distributed = torch.distributed
     if (
         distributed.is_available()
         and distributed.is_initialized()
         and distributed.get_world_size() > 1
     ):
-        distributed.all_reduce(tensor, op=getattr(distributed.ReduceOp, operation.upper()))
+        distributed.all_reduce(tensor)
 
 
 class Objective(nn.Module):
     """Likelihood with weighted terms. A method sets `current_gates`, or overrides what follows.
+
+    `state_dict()` is what training needs to go on exactly from here, between two updates or within
+    one; it is the same on every worker.
 
     One update is any number of micro-batches and then one end:
 
@@ -78,7 +81,7 @@ class Objective(nn.Module):
     predicts: ClassVar[bool] = False
     """Does `count_predictions` need the arg-max predictions?"""
     counter: TokenCounter | None  # of a method that counts tokens per update
-    current_gates: Gates | None  # of the update under way; None is likelihood
+    current_gates: Gates | None  # set from outside, for the updates that follow; None is likelihood
 
     def __init__(
         self,
@@ -102,17 +105,16 @@ class Objective(nn.Module):
 
     # What a method overrides.
 
-    def start_update(self) -> None:
-        """Sets the gates of the next update from what is counted; called where an update ends, and
-        after a resume."""
-
     def count(self, target: Tensor) -> None:
         """Called with the targets (B, T) of each training micro-batch that is not a dummy one,
         before `gates`."""
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one: those
-        of the update."""
+        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one.
+
+        They are formed from the counts when they are asked for, so that nothing is to be kept up to
+        date where these change: at the end of an update, by a resume, on another device.
+        """
         return self.current_gates
 
     def position_weight(self, target: Tensor) -> Tensor | None:
@@ -124,31 +126,9 @@ class Objective(nn.Module):
         """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that
         is no dummy one."""
 
-    def to_log(self) -> dict[str, Average]:
-        """What is logged of a micro-batch beside loss, likelihood and terms."""
+    def to_log(self, gates: Gates | None) -> dict[str, Average]:
+        """What is logged of a micro-batch with these gates beside loss, likelihood and terms."""
         return {}
-
-    def checkpoint_state(self) -> dict[str, Any]:
-        """What training needs to go on exactly from here: tensors and plain values, the same on
-        every worker."""
-        return {} if self.counter is None else {"counter": self.counter.get_extra_state()}
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
-        """Restores what `checkpoint_state` returned, the window of counts included; ValueError for
-        a damaged state.
-
-        False for what another method returned: the counts start empty.
-        """
-        saved = state.get("counter")
-        if (
-            self.counter is None
-            or saved is None
-            or (saved["window"] is None) != (self.counter.window is None)
-        ):
-            return False
-        self.counter.set_extra_state(saved)
-        self.start_update()
-        return True
 
     # A micro-batch.
 
@@ -165,14 +145,14 @@ class Objective(nn.Module):
         micro-batch, whose loss is multiplied by 0, is not counted.
         """
         if not self.is_training:
-            return MicroBatch(order_positions(target, None, self.ignore_index))
+            return MicroBatch(order_positions(target, self.vocabulary, None, self.ignore_index))
         if any(buffer.device != target.device for buffer in self.buffers()):
             self.to(target.device)
-            self.start_update()
         if not is_dummy:
             self.count(target)
         gates = self.gates(None if is_dummy else target)
-        order = order_positions(target, None if gates is None else gates.rare, self.ignore_index)
+        rare = None if gates is None else gates.rare
+        order = order_positions(target, self.vocabulary, rare, self.ignore_index)
         return MicroBatch(order, gates, self.position_weight(target), is_dummy)
 
     # Its loop depends on the targets: tracing it would break the graph. As torch.compiler.disable,
@@ -228,8 +208,9 @@ class Objective(nn.Module):
             for name, term in terms.items()
             if term is not None
         }
+        logged = self.to_log(micro_batch.gates) | logged
         return self.complete(
-            output, weight, targets if denominator is None else denominator, self.to_log() | logged
+            output, weight, targets if denominator is None else denominator, logged
         )
 
     def complete(
@@ -263,7 +244,7 @@ class Objective(nn.Module):
     def sum_over_workers(self) -> None:
         """All workers have seen all micro-batches of the update: sums what they counted."""
         if self.counter is not None:
-            all_reduce(self.counter.current, "sum")
+            sum_over_workers(self.counter.current)
 
     def commit_update(self) -> None:
         """Ends an update, after the step of the optimizer. Every worker must call it equally
@@ -271,11 +252,9 @@ class Objective(nn.Module):
         if self.counter is not None:
             self.sum_over_workers()
             self.counter.commit()
-        self.start_update()
 
     def roll_back_update(self) -> None:
         """Forgets the micro-batches of an update whose step did not take place, or that was broken
         off."""
         if self.counter is not None:
             self.counter.roll_back()
-        self.start_update()

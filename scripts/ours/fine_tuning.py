@@ -3,6 +3,7 @@ the old text.
 
     python scripts/ours/fine_tuning.py measure RUN --before RUN --old DATA --new DATA --text old|new --json FILE
     python scripts/ours/fine_tuning.py table RUNS ROW …
+    python scripts/ours/fine_tuning.py picture docs/results/fine-tuning-curves.json FILE.png
 
 The constants, one per group (100 occurrences or more in the new text, 1 to 99, none), are fitted on
 the validation split of the old text. `table` prints the rows from ROW/old.json and ROW/new.json,
@@ -18,7 +19,7 @@ import numpy as np
 from agg_fairseq import plots
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.evaluation import BinarizedText, perplexity
-from agg_fairseq.files import write_json
+from agg_fairseq.files import read_json_object, write_json
 from agg_fairseq.plots import style
 from agg_fairseq.result import Result, format_table
 
@@ -72,9 +73,25 @@ def table(options: argparse.Namespace) -> None:
         "new text, 40%",
     ]
     print(format_table([*header, "old text, 40%", "old text at new + 1%"], lines))
+    draw(
+        {name: [curves[name + rate] for rate in RATES if name + rate in curves] for name in CURVES},
+        options.runs / "trade-off.png",
+    )
+
+
+def picture(options: argparse.Namespace) -> None:
+    """Draws the curves of a file of docs/results."""
+    curves: dict[str, list[list[list[float]]]] = {}
+    for row in read_json_object(options.results, "a file of docs/results")["rows"]:
+        curves.setdefault(row["name"][0], []).append([row["new text"], row["old text"]])
+    draw(curves, options.picture)
+
+
+def draw(curves: dict[str, list[list[list[float]]]], file: Path) -> None:
+    """The picture: by name, of each learning rate the perplexities of the new and of the old
+    text."""
     figure, (axis,) = style.new_panels(width=7.0, height=4.5)
-    for index, name in enumerate(CURVES):
-        pieces = [curves[name + rate] for rate in RATES if name + rate in curves]
+    for index, (name, pieces) in enumerate(curves.items()):
         # with gaps
         new, old = (
             [value for piece in pieces for value in (*piece[text], math.nan)] for text in (0, 1)
@@ -87,7 +104,7 @@ def table(options: argparse.Namespace) -> None:
         xlabel="perplexity, new text",
         ylabel="perplexity, old text",
     )
-    plots.save(style.finish_figure(figure), options.runs / "trade-off.png", "png")
+    plots.save(style.finish_figure(figure), file, "png")
 
 
 def totals(run: Path, text: str) -> list[float]:
@@ -126,5 +143,9 @@ if __name__ == "__main__":
     command.add_argument("runs", type=Path)
     command.add_argument("rows", nargs="+")
     command.set_defaults(call=table)
+    command = commands.add_parser("picture")
+    command.add_argument("results", type=Path)
+    command.add_argument("picture", type=Path)
+    command.set_defaults(call=picture)
     given = parser.parse_args()
     given.call(given)

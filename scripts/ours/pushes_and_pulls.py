@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import agg_fairseq
+from agg_fairseq import plots
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.checkpoints.fairseq_checkpoint import options_of
 from agg_fairseq.errors import UserError
@@ -196,7 +197,7 @@ def main() -> None:
         points = [
             (x, value)
             for of, (_, x, value) in results.items()
-            if of.isdecimal() and value is not None
+            if of.isdecimal() and value is not None and value > 0
         ]
         style.line(axis, index, *map(list, zip(*points, strict=True)), name)
     style.finish(
@@ -208,7 +209,7 @@ def main() -> None:
         ylabel="pushes/pulls",
     )
     if options.picture:
-        style.finish_figure(figure).savefig(options.picture)
+        plots.save(style.finish_figure(figure), options.picture, "png")
 
 
 if __name__ == "__main__":

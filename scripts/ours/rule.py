@@ -184,11 +184,11 @@ def train(text: str, options: dict) -> dict:
         [p for n, p in model.named_parameters() if n != "weight"],
     )
     if options["method"] == "agg":
-        objective = AggObjective(vocabulary, rare_fraction=0.3, window=epoch, never_rare=special)
+        objective = AggObjective(vocabulary, rare_fraction=0.3, window=epoch, excluded=special)
     elif options["method"] == "agps":
         rank = round(0.7 * vocabulary)
         objective = AgpsObjective(
-            vocabulary, rare_rank=rank, counts=counts, never_rare=special, mu1=20, mu2=2
+            vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
         )
     elif options["method"] == "f2":
         factorized = FactorizedSoftmax(mefmax(counts), UNITS, model.weight)

@@ -257,7 +257,7 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
         # over all batches and workers
         expected.setdefault(line["update"], Counter()).update(line["tokens"])
     assert state["open_update"] == max(expected) == 7
-    counter = state["counter"]
+    counter = state["objective"]["counter._extra_state"]
     assert counter["window"] == len(counter["sizes"]) == 4
     sizes = counter["sizes"].tolist()
     slots = zip(counter["tokens"].split(sizes), counter["counts"].split(sizes), strict=True)

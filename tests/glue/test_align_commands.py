@@ -7,7 +7,7 @@ import torch
 
 from agg_fairseq import __version__
 from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
-from agg_fairseq.data.binarized import count_tokens, in_no_group, load_dictionary
+from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.metrics import align_sim, orthogonal_align_sim, relative_frequency_groups
 from tests.commands import LANGUAGE_MODEL, TRANSLATION, cells, refused, run, save_checkpoint
 
@@ -81,7 +81,7 @@ def test_align_sim_of_the_other_direction(mt_data, links, tmp_path, capsys):
     values = align_sim(weight, read_links(links, load_parallel(mt_data, ("en", "de"))))
     dictionary = load_dictionary(mt_data, "dict.en.txt")
     counts = count_tokens(mt_data, dictionary, "train.en-de.en")
-    groups = relative_frequency_groups(counts, excluded=in_no_group(dictionary))
+    groups = relative_frequency_groups(counts, excluded=excluded_tokens(dictionary))
     assert found["m"]["AlignSim frequent"] == f"{values[groups.members('frequent')].nanmean():.4f}"
 
 

@@ -8,6 +8,7 @@ import types
 import pytest
 import torch
 from fairseq import criterions as fairseq_criterions
+from fairseq.data.iterators import GroupedIterator
 from fairseq.logging import metrics
 
 from agg_fairseq.criterions.base import EmbeddingStatistics
@@ -23,6 +24,7 @@ from tests.small_trainings import (
     build,
     gradients,
     logged,
+    target_counts,
     trainer_for,
 )
 
@@ -124,7 +126,7 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     log = trainer.valid_step(data[5])
     assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
     assert (
-        torch.equal(objective.counter.current, counts(data[:2])) and objective.current_gates is None
+        torch.equal(objective.counter.current, counts(data[:2])) and objective.gates(None) is None
     )
     trainer.train_step(data[2:5])
     assert (
@@ -136,19 +138,33 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     special += [
         row for row, token in enumerate(dictionary.symbols) if token.startswith("madeupword")
     ]
-    rare = objective.current_gates.rare
+    rare = objective.gates(None).rare
     assert rare.any() and not rare[special].any()
 
 
 @pytest.mark.parametrize("frequency", [1, 3])
-def test_a_window_is_one_epoch_and_a_static_group_fixed_after_its_own(lm_data, frequency):
+def test_a_static_group_is_fixed_after_its_epoch(lm_data, frequency):
     options = ("--criterion", "agg", "--update-freq", frequency, "--agg-static-after-epoch", 2)
     trainer, iterator = trainer_for(lm_data, *options)
-    for epoch, is_fixed in ((1, False), (2, False), (3, True)):
-        iterator.epoch = epoch
-        assert trainer.criterion.update_options()["fix_group"] is is_fixed
-    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
-    assert trainer.criterion.objective.counter.window == math.ceil(len(iterator) / frequency)
+    window, data = math.ceil(len(iterator) / frequency), batches(trainer.cfg, trainer.task)[:1]
+    for update in range(window + 3):
+        trainer.criterion.train_iterator.epoch = 2 if update < window + 2 else 3
+        trainer.train_step(data)
+        assert trainer.criterion.objective.counter.window == window
+        assert (trainer.criterion.objective.static_rare is not None) == (update == window + 2)
+
+
+@pytest.mark.parametrize("more", [(), ("--skip-remainder-batch",)])
+@pytest.mark.parametrize(("frequency", "sentences"), [(1, 4), (2, 4), (3, 4), (3, 5)])
+def test_a_window_is_one_epoch(lm_data, more, frequency, sentences):
+    """As many updates as fairseq makes of one, also where it leaves batches out."""
+    options = ("--update-freq", frequency, "--batch-size", sentences, *more)
+    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", *options)
+    epoch = GroupedIterator(
+        iterator.next_epoch_itr(), frequency, trainer.cfg.optimization.skip_remainder_batch
+    )
+    trainer.criterion.start_update(0)
+    assert trainer.criterion.objective.counter.window == len(list(epoch))
 
 
 @pytest.mark.parametrize(("epochs", "is_told"), [(9, True), (10, False)])
@@ -156,10 +172,23 @@ def test_a_window_that_is_more_than_a_tenth_of_the_training_is_told_of(
     lm_data, caplog, epochs, is_told
 ):
     updates = epochs * len(batches(*build(lm_data)[:2]))
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", "--max-update", updates)
     with caplog.at_level("WARNING"):
-        trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+        trainer_for(lm_data, "--criterion", "agg", "--max-update", updates)
     assert ("more than a tenth of the training" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize(("alpha", "level"), [(0.3, "INFO"), (0.9, "WARNING")])
+def test_what_is_rare_is_told_before_the_training(lm_data, caplog, alpha, level):
+    """Shares of the vocabulary and of the targets, counted here; a warning above half of it."""
+    with caplog.at_level("INFO"):
+        trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", alpha)
+    [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
+    counts = target_counts(lm_data, trainer.task.target_dictionary)
+    rare = (counts / len(iterator) < alpha) & ~trainer.criterion.objective.excluded
+    shares = rare.double().mean(), counts[rare].sum() / counts.sum()
+    expected = f"agg: with alpha {alpha} and epochs of {len(iterator)} updates, "
+    expected += f"{shares[0]:.1%} of the vocabulary and {shares[1]:.1%} of the targets are rare"
+    assert record.message.startswith(expected) and record.levelname == level
 
 
 def test_the_criterion_follows_the_model_to_its_device(lm_data):
@@ -173,7 +202,7 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
-    assert seen == ["meta"] and criterion.objective.never_rare.device.type == "meta"
+    assert seen == ["meta"] and criterion.objective.excluded.device.type == "meta"
 
 
 @pytest.mark.parametrize(

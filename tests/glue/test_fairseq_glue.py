@@ -11,7 +11,9 @@ from fairseq.data import data_utils, indexed_dataset
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import count_tokens, load_dictionary, training_counts
+from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.models import build_model
+from tests.commands import TRANSLATION, save_checkpoint
 from tests.conftest import USER_DIR, run_command
 from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for
 
@@ -118,6 +120,37 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     assert not counter.current.any() and torch.equal(counter.appearances, settled)
 
 
+def test_a_state_of_version_0_2_0_goes_on(lm_data, caplog):
+    """As `agg` and `face` saved it then. The log says that counts start empty, that they are
+    restored, and that the state of another criterion is left out."""
+    caplog.set_level("INFO")
+    states, counted = {}, {}
+    for name in ("agg", "face", "mle"):
+        trainer, _ = trainer_for(lm_data, "--criterion", name)
+        for batch in batches(trainer.cfg, trainer.task)[:2]:
+            trainer.train_step([batch])
+        states[name] = trainer.criterion.checkpoint_state()
+        trainer.criterion.start_update(2)
+        counter = trainer.criterion.objective.counter
+        counted[name] = None if counter is None else counter.appearances
+    assert caplog.text.count("the counts start empty at update 0") == 2
+    agg, face = (states[name]["objective"]["counter._extra_state"] for name in ("agg", "face"))
+    face = {"frequency": face["appearances"], "current": face["current"]}
+    old = {"agg": {"counter": agg, "static_rare": None}, "face": face, "mle": {}}
+    for name, other in (("agg", "face"), ("face", "mle"), ("mle", "agg")):
+        for state in (states[name], {**old[name], "open_update": 1}):
+            caplog.clear()
+            trainer, _ = trainer_for(lm_data, "--criterion", name)
+            trainer.criterion.load_checkpoint_state(state)
+            trainer.criterion.start_update(2)
+            assert ("restored the counts" in caplog.text) == (name != "mle")
+            assert "left out" not in caplog.text and "start empty" not in caplog.text
+            counter = trainer.criterion.objective.counter
+            assert counter is None or counter.appearances.equal(counted[name])
+        trainer.criterion.load_checkpoint_state(states[other])
+        assert f"{name}: left out the state of the checkpoint" in caplog.text
+
+
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     """Several may be built on one task; the steps of the optimizer are those of the one that
     trains."""
@@ -207,6 +240,10 @@ def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
     tokens = torch.cat([dataset[index]["target"] for index in range(len(dataset))])
     expected = torch.bincount(tokens, minlength=len(task.target_dictionary))
     assert torch.equal(training_counts(task, "train"), expected)
+    options = {**TRANSLATION, "upsample_primary": 3}
+    model = save_checkpoint(tmp_path / "c.pt", torch.randn(len(expected), 4), options)
+    found = load_vocabulary({"model": Checkpoint(model)}, f"{data}:{data}")  # two shards
+    assert torch.equal(found.counts, 2 * expected), "in measures as in training"
     assert (
         expected.sum() > count_tokens(mt_data, task.target_dictionary, "train.en-de.de").sum() * 3
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agg_fairseq.data.binarized import count_tokens, in_no_group, load_dictionary
+from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import group_shares
 from agg_fairseq.metrics import frequency_groups
@@ -22,7 +22,7 @@ def test_of_binarized_text(lm_data):
         split: count_tokens(lm_data, dictionary, split) for split in ("train", "valid", "test")
     }
     train = counts["train"]
-    groups = frequency_groups(train, excluded=in_no_group(dictionary))
+    groups = frequency_groups(train, excluded=excluded_tokens(dictionary))
     # without special tokens, and those that only fill the dictionary
     words = 4 + (train[4:] > 0).nonzero().squeeze(1)
     rarest = words[train[words] <= train[words].double().quantile(0.25)]  # with all ties
@@ -69,7 +69,7 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
     assert counted["forgotten with β₂ = 0.7"]["change_by_beta2"] == pytest.approx(change, rel=1e-9)
     assert counted.settings["prediction"].startswith(
-        "β₂ = 0.999 changes the perplexity by -10.3%: unreliable"
+        "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3%, unreliable"
     )
 
 

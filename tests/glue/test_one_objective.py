@@ -6,7 +6,7 @@ import copy
 import pytest
 import torch
 
-from agg_fairseq.data.binarized import in_no_group
+from agg_fairseq.data.binarized import excluded_tokens
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from tests.small_trainings import TIED, batches, target_counts, trainer_for
 
@@ -40,7 +40,7 @@ def test_weights_are_equal(lm_data, name):
     model, dictionary = copy.deepcopy(trainer.model), trainer.task.target_dictionary
     pad, size = dictionary.pad(), len(dictionary)
     shared = {"label_smoothing": 0.1, "ignore_index": pad, "padding_row": pad, **WEIGHTS}
-    shared_by_gates = {"never_rare": in_no_group(dictionary), **shared}
+    shared_by_gates = {"excluded": excluded_tokens(dictionary), **shared}
     objective = {
         "agg": lambda: AggObjective(size, rare_fraction=0.4, window=2, **shared_by_gates),
         "agps": lambda: AgpsObjective(

@@ -39,7 +39,6 @@ def test_the_same_in_measures_gates_and_freezing(lm_data, mt_data, tmp_path):
         objective = trainers[0].criterion.objective
         objective.count(torch.arange(len(counts)).repeat_interleave(counts))
         objective.commit_update()
-        objective.start_update()
 
         words = {
             index: int(counts[index])
@@ -59,7 +58,7 @@ def test_the_same_in_measures_gates_and_freezing(lm_data, mt_data, tmp_path):
         assert measured.nonzero().flatten().tolist() == rare
 
         measured[unseen] = True
-        gates = objective.current_gates
+        gates = objective.gates(None)
         assert torch.equal(gates.rare, measured)
         assert not gates.at_common_targets(torch.ones(1))[unseen].any()
         assert not gates.at_rare_targets(torch.ones(1))[unseen].any()

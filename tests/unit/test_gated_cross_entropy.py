@@ -9,7 +9,6 @@ from torch.autograd import grad
 
 from agg_fairseq.functional import (
     Gates,
-    face_weights,
     gated_cross_entropy,
     naive_gated_cross_entropy,
 )
@@ -74,6 +73,7 @@ BOTH = ("g1", "g2")
         ({"n": 1, "v": 3, "d": 1, "pads": 0}, BOTH, 0, {}),
         ({"n": 7, "v": 3, "d": 2, "pads": 0}, BOTH, -5, {"softcap": 2.0}),
         ({"n": 257, "v": 101, "d": 17}, BOTH, -20, {}),
+        ({"pads": 0}, BOTH, 0, {}),
     ],
 )
 def test_equals_the_paper(sizes, given, shift, options):
@@ -205,19 +205,6 @@ def test_a_vocabulary_of_one_token():
     )
     loss = gated_cross_entropy(h, w, y, label_smoothing=0.1).loss
     assert loss == 0 and not any(gradient.any() for gradient in grad(loss, (h, w)))
-
-
-def test_weights_of_face_by_hand():
-    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
-    likelihood."""
-    torch.testing.assert_close(
-        face_weights(torch.tensor([4, 1, 0])), torch.tensor([0.0, 9 / 7, 12 / 7])
-    )
-    assert (
-        face_weights(torch.zeros(4)).tolist()
-        == face_weights(torch.full((4,), 3)).tolist()
-        == [1] * 4
-    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ A = torch.tensor([100, 40, 6, 3, 1, 0])
 def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
     assert rare_tokens(A, 100, alpha=0.03).tolist() == [False, False, False, False, True, True]
     special = torch.tensor([True, False, False, False, False, True])
-    assert rare_tokens(A, 100, alpha=0.5, never_rare=special).tolist() == [
+    assert rare_tokens(A, 100, alpha=0.5, excluded=special).tolist() == [
         False,
         True,
         True,
@@ -160,7 +160,7 @@ def test_the_batches_of_a_training():
     """Targets of the batch are not held back; padding is no target, nor are those of a dummy
     batch."""
     objective = AgpsObjective(
-        8, rare_rank=RANK, mu1=MU1, mu2=MU2, never_rare=torch.arange(8) == 7, counts=COUNTS
+        8, rare_rank=RANK, mu1=MU1, mu2=MU2, excluded=torch.arange(8) == 7, counts=COUNTS
     )
     rare = objective.rare
     assert rare.nonzero().flatten().tolist() == [4, 5, 6]

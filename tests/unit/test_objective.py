@@ -1,6 +1,8 @@
 """The objectives by themselves, without fairseq and transformers: gates, terms, the life of an
 update, and options."""
 
+import io
+
 import pytest
 import torch
 
@@ -13,10 +15,11 @@ from agg_fairseq.functional import (
     rare_tokens,
     tokens_from_rank,
 )
-from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
+from agg_fairseq.objective import AggObjective, AgpsObjective, FaceObjective, Objective
+from agg_fairseq.objective.face import face_weights
 
 V, D = 30, 8
-NEVER_RARE = torch.zeros(V, dtype=torch.bool).index_fill(0, torch.tensor([0, 29]), True)
+EXCLUDED = torch.zeros(V, dtype=torch.bool).index_fill(0, torch.tensor([0, 29]), True)
 WEIGHTS = {"ul_alpha": 0.5, "adv_epsilon": 0.2, "cosreg_gamma": 2.0}
 OCCURRENCES = torch.arange(V).flip(0)
 
@@ -49,7 +52,7 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
     """Every term at once, two micro-batches per update, a window of two updates, in the fourth
     update; the terms of the embedding count once per update, as the sum is divided by its
     targets."""
-    shared = {"never_rare": NEVER_RARE, "label_smoothing": 0.1, "padding_row": 0, **WEIGHTS}
+    shared = {"excluded": EXCLUDED, "label_smoothing": 0.1, "padding_row": 0, **WEIGHTS}
     objective = AggObjective(V, rare_fraction=0.3, window=2, **shared)
     if method == "agps":
         objective = AgpsObjective(V, rare_rank=10, counts=OCCURRENCES, mu1=30, mu2=4, **shared)
@@ -62,10 +65,10 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
         if method == "agg":
             appearances = counts(10, 11, 20, 21)
             assert objective.counter.appearances.equal(appearances)
-            rare = rare_tokens(appearances, 2, rare_fraction=0.3, never_rare=NEVER_RARE)
+            rare = rare_tokens(appearances, 2, rare_fraction=0.3, excluded=EXCLUDED)
             gates = agg_gates(appearances, 2, rare)
         else:
-            rare = tokens_from_rank(OCCURRENCES, 10, NEVER_RARE)
+            rare = tokens_from_rank(OCCURRENCES, 10, EXCLUDED)
             present = torch.bincount(target[target >= 0], minlength=V) > 0
             gates = agps_gates(OCCURRENCES, present, rare, mu1=30, mu2=4)
         features.requires_grad_()
@@ -114,15 +117,13 @@ def gates_of(objective, seeds):
 def test_gates_come_from_the_updates_before(threshold):
     """A window of two: none for the first update, then those of the one or two before. Special
     tokens are common."""
-    first, *others = gates_of(
-        AggObjective(V, window=2, never_rare=NEVER_RARE, **threshold), range(6)
-    )
+    first, *others = gates_of(AggObjective(V, window=2, excluded=EXCLUDED, **threshold), range(6))
     assert first is None
     for number, gates in enumerate(others, 1):
         appearances = counts(*range(max(0, number - 2), number))
-        rare = rare_tokens(appearances, min(number, 2), never_rare=NEVER_RARE, **threshold)
+        rare = rare_tokens(appearances, min(number, 2), excluded=EXCLUDED, **threshold)
         expected = agg_gates(appearances, min(number, 2), rare)
-        assert rare.any() and not rare[NEVER_RARE].any()
+        assert rare.any() and not rare[EXCLUDED].any()
         assert all(
             torch.equal(getattr(gates, name), vector) for name, vector in vars(expected).items()
         )
@@ -138,14 +139,78 @@ def test_the_update_under_way_may_count():
 def test_a_fixed_group_stays():
     objective = AggObjective(V, rare_fraction=0.3, window=2)
     for seed in range(5):
-        objective.start_update(fix_group=True)
+        objective.fix_group()
         assert (objective.static_rare is not None) == (objective.counter.updates == 2)
         gates_of(objective, [seed])
     fixed = objective.static_rare
-    restored = AggObjective(V, rare_fraction=0.3, window=2)
-    restored.load_checkpoint_state(objective.checkpoint_state())
-    for each in (objective, restored):
-        assert all(torch.equal(gates.rare, fixed) for gates in gates_of(each, (9, 8, 7)))
+    for gates in gates_of(objective, (9, 8, 7)):
+        assert torch.equal(gates.rare, fixed)
+
+
+def test_weights_of_face_by_hand():
+    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
+    likelihood."""
+    expected = {(4, 1, 0): [0.0, 9 / 7, 12 / 7], (5, 4): [0, 2], (0, 0): [1, 1], (3, 3): [1, 1]}
+    for counts, weights in expected.items():
+        assert face_weights(torch.tensor(counts)).tolist() == pytest.approx(weights)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("method", ["agg", "face", "mle"])
+def test_a_state_goes_on_exactly(method, fixed):
+    """From a file, in the middle of an update, into an objective that has counted something else;
+    the first loss after it is that of the first objective, and nothing is left to be called."""
+
+    def new():
+        torch.manual_seed(0)
+        if method == "agg":
+            return AggObjective(V, rare_fraction=0.3, window=2)
+        return FaceObjective(V) if method == "face" else Objective(V)
+
+    first, second, weight = new(), new(), embedding()
+    for seed in range(3):
+        loss_of(first, seed, weight)
+        loss_of(second, 20 + seed, weight)
+        first.commit_update()
+        second.commit_update()
+    if fixed and method == "agg":
+        first.fix_group()
+    loss_of(first, 3, weight)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    assert second.load_state_dict(torch.load(file, weights_only=True)).missing_keys == []
+    for seed in (4, 5, 6):
+        gradients = []
+        for each in (first, second):
+            loss = loss_of(each, seed, weight)
+            gradients.append(torch.autograd.grad(loss, weight)[0])
+            each.commit_update()
+        assert torch.equal(*gradients)
+
+
+def test_a_state_of_another_method_is_refused():
+    agg, face = AggObjective(V, rare_fraction=0.3, window=2), FaceObjective(V)
+    for state, kind in ((agg.state_dict(), face), (face.state_dict(), agg), ({}, agg)):
+        with pytest.raises((ValueError, RuntimeError)):
+            kind.load_state_dict(state)
+    with pytest.raises(ValueError, match="expected a state over 29 tokens"):
+        AggObjective(V - 1, window=2).load_state_dict(agg.state_dict())
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_objective_follows_the_targets_to_their_device(moved, monkeypatch):
+    """By itself or by `to`, after gates were formed on the CPU; `meta` stands for a GPU."""
+    monkeypatch.setattr(
+        "agg_fairseq.functional.gated_cross_entropy.HostCopy", id
+    )  # which has no numbers there
+    objective = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED)
+    assert gates_of(objective, range(3))[-1].rare.device.type == "cpu"
+    monkeypatch.setattr("agg_fairseq.objective.likelihood.order_positions", lambda *_: None)
+    if moved:
+        objective.to("meta")
+    gates = objective.micro_batch(example(1)[1].to("meta")).gates
+    assert {value.device.type for value in vars(gates).values()} == {"meta"}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +221,11 @@ def test_a_fixed_group_stays():
         (AggObjective, {"alpha": 0.1, "rare_fraction": 0.1}, "drop one of them"),
         (AgpsObjective, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
         (AgpsObjective, {"rare_rank": 3, "mu1": 0.0}, "mu1 above 0, got 0"),
-        (AgpsObjective, {"rare_rank": 3, "counts": torch.ones(4)}, r"counts of shape \(30,\)"),
+        (
+            AgpsObjective,
+            {"rare_rank": 3, "counts": torch.ones(4)},
+            "counts of 30 tokens, got shape",
+        ),
         (Objective, {"ul_alpha": -1.0}, "ul_alpha of at least 0, got -1"),
         (Objective, {"adv_epsilon": float("nan")}, "adv_epsilon of at least 0, got nan"),
     ],

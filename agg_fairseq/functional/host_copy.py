@@ -1,0 +1,24 @@
+"""Numbers that a GPU has computed, read by the host without waiting for more than is needed."""
+
+import torch
+from torch import Tensor
+
+
+class HostCopy:
+    """Numbers of a device on their way to the host, which waits for them when it reads them."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._arrival = (
+            torch.cuda.current_stream(numbers.device).record_event() if numbers.is_cuda else None
+        )
+
+    def read(self) -> Tensor:
+        """The numbers, on the CPU; on a CPU the very tensor that was given."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._numbers
+
+    def tolist(self) -> list[int]:
+        """The numbers as a list."""
+        return self.read().tolist()

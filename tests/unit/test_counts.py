@@ -1,0 +1,62 @@
+"""What takes counts takes no shares of a text."""
+
+import pytest
+import torch
+
+from agg_fairseq.f2 import mefmax
+from agg_fairseq.functional import (
+    agg_gates,
+    agps_gates,
+    forgetting,
+    log_unigram,
+    rare_tokens,
+    rarest,
+    tokens_from_rank,
+    whole_counts,
+)
+from agg_fairseq.metrics import (
+    frequency_groups,
+    frequency_mass_groups,
+    occurrence_groups,
+    relative_frequency_groups,
+)
+from agg_fairseq.objective import AgpsObjective
+from agg_fairseq.objective.face import face_weights
+
+COUNTS = torch.tensor([60, 25, 10, 4, 1, 0])
+RARE = COUNTS < 10
+TAKE_COUNTS = {
+    "rarest": lambda counts: rarest(counts, 0.3),
+    "tokens_from_rank": lambda counts: tokens_from_rank(counts, 3),
+    "rare_tokens": lambda counts: rare_tokens(counts, 10, alpha=0.3),
+    "agg_gates": lambda counts: agg_gates(counts, 10, RARE).g1,
+    "agps_gates": lambda counts: agps_gates(counts, RARE, RARE, mu1=9, mu2=4).g1,
+    "AgpsObjective": lambda counts: AgpsObjective(6, rare_rank=3, counts=counts).rare,
+    "face_weights": face_weights,
+    "log_unigram": log_unigram,
+    "forgetting": lambda counts: torch.tensor(forgetting(counts, 10, 0.9)),
+    "mefmax": mefmax,
+    "frequency_groups": lambda counts: frequency_groups(counts).of_token,
+    "relative_frequency_groups": lambda counts: relative_frequency_groups(counts).of_token,
+    "frequency_mass_groups": lambda counts: frequency_mass_groups(counts).of_token,
+    "occurrence_groups": lambda counts: occurrence_groups(counts).of_token,
+}
+
+
+@pytest.mark.parametrize("name", TAKE_COUNTS)
+def test_shares_are_no_counts(name):
+    function = TAKE_COUNTS[name]
+    for wrong in (COUNTS / COUNTS.sum(), COUNTS / 1e6, COUNTS * torch.nan, -COUNTS.double()):
+        with pytest.raises(ValueError, match="counts"):
+            function(wrong)
+    if name != "mefmax":  # which takes integers alone
+        assert function(COUNTS.double()).equal(function(COUNTS))
+
+
+def test_what_whole_counts_takes():
+    """Integers as they are, and floating-point numbers that a moving average has changed a bit."""
+    counts = torch.tensor([2**40, 3, 0])
+    for same in (counts, counts.double(), counts.double() * (1 - 1e-4), counts.int().clamp(max=9)):
+        assert whole_counts(same)[1:].tolist() == [3, 0] and whole_counts(same).dtype == torch.int64
+    with pytest.raises(ValueError, match=r"counts of 4 tokens, got shape \(3,\)"):
+        whole_counts(counts, 4)
