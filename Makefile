@@ -1,5 +1,5 @@
 # Each target works as the first command after cloning: it creates .venv if that is missing. `help` and `clean` need none.
-.PHONY: help setup test test-slow check demo docs bench clean
+.PHONY: help setup test test-slow test-gpu check demo docs bench clean
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := # where it is set, each process would compile torch and fairseq anew
 
@@ -20,6 +20,10 @@ test: check      ## lint, then the tests that take seconds
 
 test-slow: setup ## the rest of the tests: command lines, the widest grids
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m slow
+
+test-gpu: setup  ## the tests that need a GPU, in minutes; without one, a line says so
+	@if $(PY) -c "import torch, sys; sys.exit(not torch.cuda.is_available())"; then \
+	  OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/gpu; else echo "tests/gpu: skipped, there is no GPU"; fi
 
 demo: setup      ## train plain likelihood, AGG, and a larger β₂ on a small corpus and compare them, in minutes on a CPU
 	@bash scripts/ours/demo.sh

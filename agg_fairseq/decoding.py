@@ -56,8 +56,9 @@ def continuation(
 def _sample(logits: Tensor, topk: int, draw: Tensor) -> Tensor:
     """(B,) tokens: where `draw`, (B,) in [0, 1), falls in the running sum of the likeliest tokens'
     probabilities."""
-    values, tokens = logits.topk(topk, dim=1)  # B x K
-    ends = values.float().softmax(1).cumsum(1)
+    values, tokens = logits.topk(min(topk, logits.size(1)), dim=1)  # B x K
+    # Whole numbers, whose sums are the same in any order, so that a seed means the same again.
+    ends = (values.double().softmax(1) * 2**52).long().cumsum(1)
     # never one of probability 0
-    chosen = (ends <= draw[:, None] * ends[:, -1:]).sum(1, keepdim=True)
+    chosen = (ends <= draw[:, None].double() * ends[:, -1:]).sum(1, keepdim=True)
     return tokens.gather(1, chosen).squeeze(1)

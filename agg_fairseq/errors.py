@@ -14,7 +14,7 @@ FAIRSEQ_REMEDY = (
 
 
 class UserError(Exception):
-    """What was found, what was expected and the remedy, in one line.
+    """An error that the user can correct: what was found, expected, and the remedy, in one line.
 
     All functions that read files or options may raise it. Their docstrings mention it only where
     they say more.

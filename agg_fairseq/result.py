@@ -1,4 +1,4 @@
-"""What an evaluation returns: values by row, metric and group, with all settings; tables;
+"""The result of an evaluation: values by row, metric and group, with all settings; tables;
 comparison over seeds."""
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SeedValues:
 
     @property
     def mean(self) -> float | int:
-        """Of the numbers, of which there has to be one; a single one as it is, so that a count
-        stays a whole number."""
+        """Mean of the numbers (at least one); a value common to all seeds is returned unchanged, so
+        that a count stays a whole number."""
         numbers = list(self.numbers.values())
         return numbers[0] if len(set(numbers)) == 1 else statistics.fmean(numbers)
 

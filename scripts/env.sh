@@ -102,12 +102,15 @@ train() {
   local name=$2 folder=$RUNS/$2 place=0 changed="${overrides[*]-}"
   known="$known $name"
   case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) return 0 ;; esac
-  if [ "$SIZE" != paper ]; then changed="SIZE=$SIZE $changed"; fi
-  case " $* " in *" ${alpha%% *} "*) changed="${alpha:+ALPHA=${ALPHA:-} }$changed" ;; esac
+  if [ "$SIZE" != paper ]; then changed="SIZE=$SIZE${changed:+ $changed}"; fi
+  case " $* " in *" ${alpha%% *} "*) changed="${ALPHA:+ALPHA=$ALPHA }$changed" ;; esac
   set -- "configs/$1" "task.data=$data/data-bin" "checkpoint.save_dir=$folder" "${@:3}" ${SEED:+"common.seed=$SEED"}
   set -- bash "$root/scripts/train.sh" "$@" ${overrides[@]+"${overrides[@]}"} ${GPUS:+--gpus "$GPUS"}
   if in_plan; then show "$@"; return; fi
   if [ -e "$folder/done" ]; then say "$name is trained already"; return; fi
+  for start in "$@"; do # another training, which has to be done
+    case $start in checkpoint.finetune_from_model=*) [ -e "$(dirname -- "${start#*=}")/done" ] || finish ;; esac
+  done
   while kill -0 "${places[place]:-none}" 2> /dev/null; do
     place=$((place + 1))
     if [ "$place" = "$JOBS" ]; then wait -n || finish; place=0; fi

@@ -16,6 +16,7 @@ for word in "$@"; do
       files+=("$root/scripts/$file") ;;
   esac
 done
+[ -z "${MODELS:-}" ] || [ ${#files[@]} = 1 ] || fail "found MODELS; expected one NAME, whose rows they are"
 [ ${#files[@]} -gt 0 ] || fail "found no NAME; expected some that --list prints"
 cd -- "$OLDPWD"
 for file in "${files[@]}"; do bash "$file" ${options[@]+"${options[@]}"}; done

@@ -9,9 +9,11 @@
 # other settings is refused, and a finished training is left alone.
 #   --gpus N     number of GPUs (default: all visible ones; at size=tiny, which is for a CPU, none)
 #   --dry-run    print the command, and start nothing
-# A configuration is written for one GPU. On several GPUs, each reads fewer tokens per update, so that the training is
-# the same: the product max_tokens (of a batch) x update_freq (batches per update) x GPUs does not change. If you set
-# dataset.max_tokens or optimization.update_freq, this value applies to each GPU.
+# max_tokens (of a batch) x update_freq are the tokens of an update, on any number of GPUs: on several, each reads fewer
+# batches, then smaller ones. A number of GPUs that would change the tokens of an update by more than 2% is refused, and for
+# agps, whose gates depend on the batch, also one that would change max_tokens. What else may differ is the order of sums,
+# the padding of translations, dropout, and agg_count_current_batch.
+# common.bf16=true trains in bfloat16, in place of common.fp16. (fairseq's own --bf16 implies a TPU, and fails on a GPU.)
 set -euo pipefail
 [ $# -gt 0 ] || set -- --help
 . "$(dirname -- "${BASH_SOURCE[0]}")/in_venv.sh"

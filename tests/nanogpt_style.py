@@ -1,5 +1,6 @@
 """A training script in the style of nanoGPT, in raw PyTorch with options as globals;
 examples/nanogpt.md changes it."""
+# fmt: off
 
 import os
 
@@ -34,9 +35,7 @@ class GPT(nn.Module):
         x, _ = self.mix(self.wte(idx))
         if targets is not None:
             logits = self.lm_head(x)
-            loss = F.cross_entropy(
-                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
-            )
+            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
         else:
             logits = self.lm_head(x[:, [-1], :])
             loss = None

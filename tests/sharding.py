@@ -77,9 +77,14 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
         gated.load_state_dict(state["counts"])
     wrapped = wrap(model)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.5)
+    by_parts = kind == "agps" and WORKERS == 1
     for update in updates:
         rows = {name: tensor[RANK::WORKERS] for name, tensor in batch(ROWS, seed=update).items()}
-        wrapped(**rows).loss.backward()
+        # AGPS asks what is in a micro-batch: those of one worker are as those of two workers
+        parts = [slice(half, None, 2) for half in (0, 1)] if by_parts else [slice(None)]
+        for part in parts:
+            given = {name: tensor[part] for name, tensor in rows.items()}
+            (wrapped(**given).loss / len(parts)).backward()
         optimizer.step()
         optimizer.zero_grad()
         gated.commit_update()

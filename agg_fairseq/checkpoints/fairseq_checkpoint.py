@@ -110,7 +110,7 @@ class Checkpoint:
         return options
 
     def _options(self, section: str) -> dict[str, Any]:
-        """As `options_of`; UserError if one that this package reads is of another type."""
+        """Options of a section; UserError if one that this package reads is of another type."""
         options = options_of(self.state, section)
         for name, kind in OPTION_TYPES.items():
             if options.get(name) is not None and not isinstance(options[name], kind):
@@ -196,6 +196,12 @@ class Checkpoint:
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless the embeddings have a row for each of the `tokens` of the
         dictionary in `data`."""
+        size = self.task_options.get("output_dictionary_size")
+        if isinstance(size, int) and size >= 0:
+            raise UserError(
+                f"{self.path}: found --output-dictionary-size {size}; expected a model that "
+                "predicts all tokens of its dictionary, since the groups are of these"
+            )
         for name in (*INPUT_NAMES, *OUTPUT_NAMES):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
             if rows != tokens:

@@ -10,7 +10,7 @@ tokens have none. eflomal cannot be seeded.
 Reference: Östling and Tiedemann (2016).
 """
 
-from ..data.alignments import align_split
+from ..evaluation import align_split
 from .options import calling
 
 DATA = "folder of fairseq-preprocess, with train.X-Y.X.bin"

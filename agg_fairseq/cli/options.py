@@ -140,10 +140,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "line"},
     "as_published": {
         "action": "store_true",
-        "help": "follow the released code of Yu et al. (2022): split words without the space "
-            "before them (--bpe gpt2), "
-        "replace tokens that the dictionary lacks by <unk>, and keep all pairs whose cosine is "
-        "defined",
+        "help": "follow the released code of Yu et al. (2022): </s> and <unk> are frequent; words "
+        "are split without the space before them (--bpe gpt2), tokens that the dictionary lacks "
+        "are <unk>, and no pair whose cosine is defined is left out",
     },
     "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is "
         "one)"},
@@ -215,7 +214,7 @@ def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
 def add_inputs(
     parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder"
 ) -> None:
-    """What is compared side by side, and `--name`; by default it is a part of the path
+    """Inputs that are compared side by side, and `--name`; by default it is a part of the path
     (`names.unique_names`)."""
     default = {
         "folder": "that of its folder",

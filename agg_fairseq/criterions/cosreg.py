@@ -38,12 +38,17 @@ class CosRegCriterion(LikelihoodCriterion):
             return super().forward(model, sample, reduce)
         net_output = model(**sample["net_input"])
         # B x V x T
-        log_probs = model.get_normalized_probs(net_output, log_probs=True).transpose(1, -1)
+        log_probs = model.get_normalized_probs(net_output, log_probs=True)  # B x T x V
         target, epsilon = model.get_targets(sample, net_output), self.cfg.label_smoothing
-        # B x T
-        nll = F.nll_loss(log_probs, target, ignore_index=self.padding_idx, reduction="none")
-        share = epsilon / max(log_probs.size(1) - 1, 1)
-        uniform = -log_probs.sum(1).masked_fill(target == self.padding_idx, 0.0)
+        # of rows: that of blocks (B, V, T) has no deterministic implementation on CUDA
+        nll = F.nll_loss(
+            log_probs.flatten(0, 1),
+            target.flatten(),
+            ignore_index=self.padding_idx,
+            reduction="none",
+        ).view_as(target)
+        share = epsilon / max(log_probs.size(-1) - 1, 1)
+        uniform = -log_probs.sum(-1).masked_fill(target == self.padding_idx, 0.0)
         losses = (1 - epsilon - share) * nll + share * uniform
         output = CrossEntropyOutput(losses.sum(), nll.detach(), losses.detach())
         size = self.sample_size(target, sample["ntokens"])

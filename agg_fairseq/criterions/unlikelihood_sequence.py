@@ -81,14 +81,12 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         """A batch without a whole prefix is trained on as it is."""
         if self.training and self._continues:
             tokens, length = sample["net_input"]["src_tokens"], self.cfg.ul_prefix_length
-            prefixes = tokens[:, : tokens.size(1) // length * length].reshape(-1, length)
-            prefixes = prefixes[(prefixes != self.padding_idx).all(1)]
-            # With their continuations, as many as leave the number of tokens of an update about the
-            # same.
-            # B' x P
-            prefixes = prefixes[
-                : max(1, tokens.numel() // (length + self.cfg.ul_completion_length))
-            ]
+            # With their continuations, as many of each sequence as leave the number of tokens of an
+            # update about the same: so they do not depend on how it is split into batches.
+            number = max(1, tokens.size(1) // (length + self.cfg.ul_completion_length))
+            number = min(number, tokens.size(1) // length)
+            prefixes = tokens[:, : number * length].reshape(-1, length)
+            prefixes = prefixes[(prefixes != self.padding_idx).all(1)]  # B' x P
             if len(prefixes):
                 return self._on_continuations(model, prefixes, reduce)
         return super().forward(model, sample, reduce)

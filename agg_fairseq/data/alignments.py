@@ -5,12 +5,8 @@ and the target token at position t, counted from 0, as in `0-0 1-2 2-1`. Source 
 Y in the names of the files, train.X-Y.X.bin.
 """
 
-import importlib.metadata
 import itertools
 import re
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,15 +15,13 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from ..errors import UserError, first_line
-from ..files import atomic_write, check_writable, read_lines
+from ..errors import UserError
+from ..files import read_lines
 from ..metrics import LinkCounts
-from ..result import Result
-from .binarized import count_tokens, load_dictionary, training_pair
+from .binarized import count_tokens, load_dictionary
 
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
-ALIGNER_MODEL = 3  # of eflomal: an HMM with fertility
 
 Link = tuple[int, int]
 Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same length
@@ -93,80 +87,7 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
 def parse_links(line: str) -> list[Link]:
     """The links of a line in Pharaoh format; ValueError for anything else, such as the possible
     link `0p0`."""
-    matches = [LINK.fullmatch(word) for word in line.split()]
+    matches = list(map(LINK.fullmatch, line.split()))
     if None in matches:
         raise ValueError
     return [(int(match[1]), int(match[2])) for match in matches if match]
-
-
-def align_split(data: str | Path, output: str | Path) -> Result:
-    """Aligns the words of a parallel training split by eflomal; a link is one that it finds in both
-    directions.
-
-    Args:
-        data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
-        output: alignments to write.
-
-    Returns:
-        Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature
-        has all settings that affect the links.
-
-    Reference: Östling and Tiedemann (2016).
-    """
-    try:
-        import eflomal
-    except ImportError as error:
-        raise UserError(
-            f"eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim "
-            "the links of "
-            "another aligner, such as fast_align"
-        ) from error
-    languages = training_pair(data)
-    sides = load_parallel(data, languages)
-    number = len(sides[0])
-    check_writable(output)
-
-    # The tokens as numbers, which no aligner can split or change.
-    texts = [(" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides]
-    with tempfile.TemporaryDirectory() as temporary_folder:
-        forward, reverse = (
-            Path(temporary_folder) / direction for direction in ("forward", "reverse")
-        )
-        # both as source-target
-        files = {"links_filename_fwd": str(forward), "links_filename_rev": str(reverse)}
-        try:
-            eflomal.Aligner(model=ALIGNER_MODEL).align(
-                *texts, **files, quiet=not sys.stderr.isatty()
-            )
-        except subprocess.CalledProcessError as error:
-            raise UserError(
-                f"eflomal failed ({first_line(error)}); see what it said above"
-            ) from error
-
-        def write(temporary: Path) -> None:
-            with (
-                forward.open() as ahead,
-                reverse.open() as back,
-                temporary.open("w", encoding="utf-8") as file,
-            ):
-                both = tqdm(
-                    zip(ahead, back, strict=True),
-                    "links",
-                    number,
-                    unit="pair",
-                    disable=None,
-                    leave=False,
-                )
-                for forward_links, reverse_links in both:
-                    links = {*parse_links(forward_links)} & {*parse_links(reverse_links)}
-                    file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
-
-        atomic_write(output, write)
-    settings = {
-        "aligner": f"eflomal-{importlib.metadata.version('eflomal')},no-seed",
-        "model": ALIGNER_MODEL,
-        "symmetrized": "intersection",
-        "languages": "-".join(languages),
-        "sentence-pairs": number,
-    }
-    return Result({str(output): {"sentence_pairs": number}}, {"sentence_pairs": [""]}, settings)

@@ -52,7 +52,7 @@ class WordTokenizer:
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """How the words of running text were split into tokens when the data was encoded.
+    """Options that say how the words of running text were split into tokens when the data was encoded.
 
     Args:
         kind: how words are split into tokens of the dictionary; with words, each word is one token.

@@ -46,7 +46,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """As `load`, from the content of a tokenizer.json; `path` is for error messages."""
+        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error messages."""
         import tokenizers
 
         try:
@@ -111,7 +111,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @cached_property
     def tokens(self) -> list[str]:
-        """As the tokenizer writes them; a row without a token is named by its number."""
+        """Tokens as the tokenizer writes them; a row without a token is named by its number."""
         tokens = [f"<row {row}>" for row in range(self.rows)]
         for token, row in self.tokenizer.get_vocab(with_added_tokens=True).items():
             if row < self.rows:

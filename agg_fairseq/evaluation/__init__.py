@@ -15,6 +15,7 @@ functions take:
 
 from ..data.subwords import TokenizerOptions
 from ..result import Result
+from .align import align_split
 from .align_sim import align_sim
 from .bleu import bleu
 from .calibration import calibrate
@@ -30,5 +31,5 @@ from .word_similarity import word_similarity
 __all__ = [
     "Result", "BinarizedText", "PlainText", "TokenizerOptions",
     "perplexity", "calibrate", "group_shares", "isotropy",
-    "neighbors", "word_similarity", "align_sim", "generate_texts", "text_metrics", "bleu",
+    "neighbors", "word_similarity", "align_split", "align_sim", "generate_texts", "text_metrics", "bleu",
 ]  # fmt: skip

@@ -4,14 +4,15 @@ import re
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
+from ..data.fairseq_logs import Translations, read_translations
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result
-from .fairseq_logs import read_translations
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
 COLUMNS = (
@@ -59,16 +60,12 @@ def bleu(
             raise UserError(
                 f"{log.path}: found other T-… lines than in {first.path}; expected the same text"
             )
-    references = None
-    if reference is not None:
-        references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
-        if len(references) != len(first.references):
-            expected = f"expected {len(first.references)}, as in {first.path}"
-            raise UserError(f"{reference}: found {len(references)} lines; {expected}")
+    references = None if reference is None else _plain_lines(reference, first)
+    detokenize = None
     if moses is not None:
         from sacremoses import MosesDetokenizer
 
-        detokenizer = MosesDetokenizer(lang=moses)
+        detokenize = MosesDetokenizer(lang=moses).detokenize
     rows, settings = {}, {"sentences": len(first.references)}
     for name, log in tqdm(
         translations.items(), desc="scoring", unit="log", disable=None, leave=False
@@ -78,36 +75,51 @@ def bleu(
                 f"{log.path}: found detokenized text (D differs from H); expected --reference, for "
                 "sacreBLEU"
             )
-        for lines in [log.texts] if log.decoded else [log.texts, log.references]:
-            having = [line for line in lines if SUBWORD.search(line)]
-            if len(having) > SUBWORD_SHARE * len(lines):
-                raise UserError(
-                    f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
-                    "--remove-bpe, or "
-                    "--remove-bpe sentencepiece"
-                )
-        of_tokens = None if log.decoded else tokenized_bleu(log.tokens, log.references)
-        of_text, texts = None, log.texts
+        _check_joined(log)
+        row = rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
+        row |= {**_columns("bleu", None), **_columns("sacrebleu", None)}
+        if not log.decoded:
+            score = tokenized_bleu(log.tokens, log.references)
+            row |= _columns("bleu", score)
+            settings["bleu"] = f"compounds-split,[{score.signature}]"
         if references is not None:
-            texts = (
-                texts if moses is None else [detokenizer.detokenize(line.split()) for line in texts]
-            )
-            of_text = corpus_bleu(texts, references, tokenize=tokenize)
-        rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
-        for measure, bleu_of_log in (("bleu", of_tokens), ("sacrebleu", of_text)):
-            parts = bleu_of_log._asdict() if bleu_of_log else dict.fromkeys(Bleu._fields)
-            rows[name] |= {
-                measure: parts.pop("score"),
-                **{f"{measure}_{part}": parts[part] for part in parts},
-            }
-        if of_tokens:
-            settings["bleu"] = f"compounds-split,[{of_tokens.signature}]"
-        if of_text:
-            text = (
-                "as-generated"
-                if moses is None
-                else f"sacremoses-{metadata.version('sacremoses')}-{moses}"
-            )
-            settings["sacrebleu"] = f"{text},[{of_text.signature}]"
+            texts, how = log.texts, "as-generated"
+            if detokenize is not None:
+                texts = [detokenize(line.split()) for line in texts]
+                how = f"sacremoses-{metadata.version('sacremoses')}-{moses}"
+            score = corpus_bleu(texts, references, tokenize=tokenize)
+            row |= _columns("sacrebleu", score)
+            settings["sacrebleu"] = f"{how},[{score.signature}]"
     facts = {"reference": None if reference is None else str(reference)}
     return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)
+
+
+def _plain_lines(reference: str | Path, log: Translations) -> list[str]:
+    """The untokenized target side, as many lines as the log has sentences."""
+    references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
+    if len(references) != len(log.references):
+        raise UserError(
+            f"{reference}: found {len(references)} lines; expected {len(log.references)}, as in "
+            f"{log.path}"
+        )
+    return references
+
+
+def _check_joined(log: Translations) -> None:
+    """Raises UserError if the text is of sub-words."""
+    for lines in [log.texts] if log.decoded else [log.texts, log.references]:
+        having = list(filter(SUBWORD.search, lines))
+        if len(having) > SUBWORD_SHARE * len(lines):
+            raise UserError(
+                f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
+                "--remove-bpe, or --remove-bpe sentencepiece"
+            )
+
+
+def _columns(measure: str, score: Bleu | None) -> dict[str, Any]:
+    """A score and its parts by the names of columns; None for a score that is not defined."""
+    columns = {}
+    for part in Bleu._fields:
+        name = measure if part == "score" else f"{measure}_{part}"
+        columns[name] = score and getattr(score, part)
+    return columns

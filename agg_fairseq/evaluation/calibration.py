@@ -1,22 +1,22 @@
 """A model whose frequency groups are calibrated: one offset per group, saved as the bias of its
 output layer."""
 
-import copy
 from pathlib import Path
 
 import torch
 
 from ..checkpoints import Checkpoint
+from ..checkpoints.with_bias import write_with_bias
 from ..columns import with_groups
 from ..errors import UserError
-from ..files import atomic_write, check_writable
-from ..functional import log_unigram
+from ..files import check_writable
 from ..metrics import NextTokenStatistics
 from ..result import Result
 from .inputs import find_device
 from .scoring import BinarizedText
 
-LAYER = "decoder.output_projection"
+WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
+"""Models, and the same with a log-unigram bias."""
 COLUMNS = {
     "perplexity": ("frequent", "medium", "rare", "total"),
     "expected_over_observed": ("rare",),
@@ -65,9 +65,8 @@ def calibrate(
     check_writable(output, model.path, replace=force)
     architecture = model.model_options.get("_name") or model.model_options.get("arch")
     name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
-    with_bias = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
-    with_bias |= {already: already for already in with_bias.values()}
-    if name not in with_bias or model.model_options.get("adaptive_softmax_cutoff") is not None:
+    is_known = name in WITH_BIAS or name in WITH_BIAS.values()
+    if not is_known or model.model_options.get("adaptive_softmax_cutoff") is not None:
         expected = (
             "a transformer_lm or transformer with one softmax, with a log-unigram bias or without"
         )
@@ -82,40 +81,15 @@ def calibrate(
     statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
     offsets = share * statistics.fit_offsets()
 
-    parameters = dict(model.parameters)
     # (V,); the last, of index −1, is of no group
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]
-    if f"{LAYER}.counts" not in parameters:
-        parameters[f"{LAYER}.counts"] = vocabulary.counts.double()  # as `UnigramLinear` saves them
-        shift = shift - log_unigram(vocabulary.counts)  # which that layer adds
-    elif f"{LAYER}.bias_shift" in parameters:
-        shift = shift + parameters[f"{LAYER}.bias_shift"]
-    weight = model.output_embedding.saved
-    parameters.pop("decoder.embed_out", None)  # as older versions of fairseq name it
-    # also in a half-precision model
-    parameters |= {f"{LAYER}.weight": weight, f"{LAYER}.bias_shift": shift.float()}
-    # All else is as it was, but for the state of the optimizer and the best validation, which are
-    # of the old model.
-    state = {**model.state, **{key: copy.deepcopy(model.state.get(key)) for key in ("cfg", "args")}}
-    extra = {
-        key: value
-        for key, value in (state.get("extra_state") or {}).items()
-        if key not in ("best", "val_loss")
-    }
-    state |= {"model": parameters, "last_optimizer_state": None, "extra_state": extra}
-    options = state["cfg"]["model"] if state["cfg"] else state["args"]
-    options = options if isinstance(options, dict) else vars(options)
-    names = {
-        key: with_bias[name] + options[key].removeprefix(name)
-        for key in ("_name", "arch")
-        if options.get(key)
-    }
-    options.update(names, unigram_bias="learned")
-    atomic_write(output, lambda temporary: torch.save(state, temporary))
+    write_with_bias(model, output, shift, vocabulary.counts, name, WITH_BIAS.get(name, name))
 
     as_it_was = statistics.compute()
-    rows = {"as it was": {measure: as_it_was[measure] for measure in COLUMNS}}
-    rows["calibrated"] = statistics.calibrated(offsets)
+    rows = {
+        "as it was": {measure: as_it_was[measure] for measure in COLUMNS},
+        "calibrated": statistics.calibrated(offsets),
+    }
     settings = {
         "fitted-on": split,
         "targets": statistics.tokens,

@@ -62,6 +62,8 @@ def group_shares(
         raise UserError(
             f"found {found}; expected a share of the vocabulary in (0, 1), and at least one token"
         )
+    if tokenizer is None and Path(data).is_file():
+        raise UserError(f"--tokenizer: found none for the text {data}; name its tokenizer.json")
     if tokenizer is None:
         from fairseq.data.indexed_dataset import infer_dataset_impl
 

@@ -1,4 +1,4 @@
-"""What evaluations ask of their inputs: models of one vocabulary, a split that is there, a device
+"""Checks of what is evaluated: models of one vocabulary, a split that is there, a device
 that works."""
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,6 @@ import torch
 
 from ..checkpoints import EmbeddingSource
 from ..checkpoints.fairseq_checkpoint import Checkpoint
-from ..checkpoints.transformers_model import PretrainedModel
 from ..data.binarized import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
@@ -26,10 +25,9 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
             pair if pair is None or all(pair) else training_pair(data, *pair), checkpoint
         )
     if len(first) > 1:
-        kinds = [
-            f"{model} ({'-'.join(pair) if pair else 'a language model'})"
-            for pair, model in first.items()
-        ]
+        kinds = []
+        for pair, model in first.items():
+            kinds.append(f"{model} ({'-'.join(pair) if pair else 'a language model'})")
         raise UserError(
             f"found {' and '.join(kinds)}; expected models of one task and its languages"
         )
@@ -56,12 +54,10 @@ def load_embedding_vocabulary(
     `data` is for checkpoints of fairseq-train, `train_text` for models of transformers, without
     which it has no counts.
     """
-    for model in models.values():
+    checkpoints, pretrained = {}, {}
+    for name, model in models.items():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
-    checkpoints = {name: model for name, model in models.items() if isinstance(model, Checkpoint)}
-    pretrained = {
-        name: model for name, model in models.items() if isinstance(model, PretrainedModel)
-    }
+        (checkpoints if isinstance(model, Checkpoint) else pretrained)[name] = model
     if checkpoints and pretrained:
         first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
         raise UserError(
@@ -73,12 +69,11 @@ def load_embedding_vocabulary(
             "transformers; drop one"
         )
     if pretrained:
-        vocabularies = {
-            model: TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
-            for model in pretrained.values()
-        }
-        (first, vocabulary), *others = vocabularies.items()
-        for model, other in others:
+        vocabulary, first = None, None
+        for model in pretrained.values():
+            rows = len(model.output_embedding.saved)
+            other = TokenizerVocabulary.load(model.tokenizer_file, rows)
+            vocabulary, first = vocabulary or other, first or model
             if other.tokens != vocabulary.tokens:
                 raise UserError(
                     f"{model}: found another vocabulary than in {first}; measure them one at a time"
@@ -108,7 +103,7 @@ def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
 def frequency_settings(
     data: str | Path | None, train_text: str | Path | None, groups: str
 ) -> dict[str, str | None]:
-    """How groups were formed, as settings of a result; none where there are no groups."""
+    """Settings of a result that say how groups were formed; none where there are no groups."""
     if data is None and train_text is None:
         return {}
     return {

@@ -1,6 +1,7 @@
-"""How evenly the output embeddings of models point in all directions."""
+"""Isotropy of the output embeddings of models."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
+UNDEFINED = metrics.Geometry(*[math.nan] * len(metrics.Geometry._fields))
 ALL = (*GROUPS, "total")  # the keys of what is measured by group
 COLUMNS = {
     **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), ALL),
@@ -62,12 +64,11 @@ def isotropy(
     ):
         embedding = model.output_embedding
         weight = embedding.weight
-        cosine = metrics.mean_cosine_between(
-            *(weight[members[group]] for group in ("rare", "frequent"))
-        )
+        cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])
         singular_values = metrics.singular_values(weight).tolist()
-        dimensions = len(singular_values)
-        shown = {"σ2": 1, "σ10": 9, "median σ": dimensions // 2, "smallest σ": dimensions - 1}
+        last, shown = len(singular_values) - 1, {}
+        for key, at in {"σ2": 1, "σ10": 9, "median σ": (last + 1) // 2, "smallest σ": last}.items():
+            shown[key] = singular_values[at] if at <= last else None
         rows[name] = {
             "path": str(model),
             "matrix": embedding.description,
@@ -75,15 +76,13 @@ def isotropy(
             **geometry_by_group(model, members),
             "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
             "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
-            "singular_value": {
-                key: singular_values[at] if at < dimensions else None for key, at in shown.items()
-            },
+            "singular_value": shown,
             "singular_values": singular_values,
         }
+    sizes_of_matrices = dict.fromkeys(str(row["rows"]) for row in rows.values())
     settings = {
         "matrix": matrix_setting(models),
-        "rows": ",".join(dict.fromkeys(str(row["rows"]) for row in rows.values()))
-        + ",specials-included",
+        "rows": ",".join([*sizes_of_matrices, "specials-included"]),
         "isotropy": "eigenvectors-of-WtW,float64",
         **frequency_settings(data, train_text, groups),
     }
@@ -105,14 +104,10 @@ def geometry_by_group(
             f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
         )
     center = metrics.mean_row(weight)
-    fields: dict[str, dict[str, float | None]] = {field: {} for field in metrics.Geometry._fields}
+    fields: dict[str, dict[str, float | None]] = defaultdict(dict)
     for group in (*members, "total"):
         rows = weight if group == "total" else weight[members[group]]
-        measured = (
-            metrics.geometry(rows, center=center)._asdict()
-            if len(rows)
-            else dict.fromkeys(fields, math.nan)
-        )
-        for field, value in measured.items():
+        measured = metrics.geometry(rows, center=center) if len(rows) else UNDEFINED
+        for field, value in measured._asdict().items():
             fields[field][group] = None if math.isnan(value) else value
-    return fields
+    return dict(fields)

@@ -47,14 +47,17 @@ def neighbors(
     vocabulary = load_embedding_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
-    special_tokens = {vocabulary.tokens[index] for index in vocabulary.special_ids}
-    tokens_of = {
-        word: [] if word in special_tokens else word_tokenizer.indices(word) for word in words
-    }
-    for word in [word for word, tokens in tokens_of.items() if not tokens]:
-        raise UserError(
-            f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
-        )
+    special_tokens = set(map(vocabulary.tokens.__getitem__, vocabulary.special_ids))
+    tokens_of, excluded = {}, []
+    for word in words:
+        tokens = [] if word in special_tokens else word_tokenizer.indices(word)
+        if not tokens:
+            raise UserError(
+                f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
+            )
+        if word not in tokens_of:
+            tokens_of[word] = tokens
+            excluded.append([*vocabulary.special_ids, *tokens])
 
     def describe(index: int) -> dict[str, Any]:
         group = -1 if members is None else int(members.of_token[index])
@@ -70,7 +73,6 @@ def neighbors(
         return token["readable"] + MARK * (token["group"] == "rare")
 
     nearest = {}
-    excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
     for name, model in tqdm(
         models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False
     ):
@@ -83,25 +85,27 @@ def neighbors(
                 )
         nearest[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
-    ranks = [str(rank) for rank in range(1, topk + 1)]
+    ranks = list(map(str, range(1, topk + 1)))
     rows = {}
     for number, (word, tokens) in enumerate(tokens_of.items()):
-        described = [describe(index) for index in tokens]
+        described = list(map(describe, tokens))
         title = " ".join(map(show, described))
         if len(tokens) > 1:
             title = f"{word} (mean of {title})"
-        # two words that the tokenizer makes the same token of
-        elif any(title == row[0] for row in rows):
+        elif (title, next(iter(models))) in rows:  # the tokenizer makes the same token of two words
             title = f"{word} ({title})"
         for name, model in models.items():
-            near = [
-                {"cosine": cosine, **describe(index)} for index, cosine in nearest[name][number]
-            ]
-            cells = [f"{show(token)} ({token['cosine']:.2f})" for token in near]
+            near, cells = [], {}
+            for rank, (index, cosine) in zip(ranks, nearest[name][number], strict=False):
+                near.append({"cosine": cosine, **describe(index)})
+                cells[rank] = f"{show(near[-1])} ({cosine:.2f})"
             rows[title, name] = {
-                "neighbor": dict(zip(ranks, cells, strict=False)),
-                "word": word, "tokens": described, "path": str(model), "neighbors": near,
-            }  # fmt: skip
+                "neighbor": cells,
+                "word": word,
+                "tokens": described,
+                "path": str(model),
+                "neighbors": near,
+            }
     settings = {
         "matrix": matrix_setting(models),
         "bpe": word_tokenizer.kind,
@@ -111,10 +115,5 @@ def neighbors(
         **frequency_settings(data, train_text, groups),
         MARK: None if members is None else "rare",
     }
-    return Result(
-        rows,
-        {"neighbor": ranks},
-        settings,
-        {"groups": members and members.sizes()},
-        ("", "checkpoint"),
-    )
+    facts = {"groups": members and members.sizes()}
+    return Result(rows, {"neighbor": ranks}, settings, facts, ("", "checkpoint"))

@@ -2,6 +2,7 @@
 of the tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..checkpoints import Checkpoint, EmbeddingSource
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
-from ..metrics import NextTokenStatistics
+from ..metrics import FrequencyGroups, NextTokenStatistics
 from ..names import HUMAN, UNIGRAM
 from ..result import Result
 from .inputs import check_row_names, find_device, matrix_setting
@@ -27,6 +28,7 @@ def perplexity(
     shares: Sequence[float] = (),
     groups: str = "types",
     occurrences_in: str | Path | None = None,
+    as_published: bool = False,
     moved_from: EmbeddingSource | None = None,
     device: str | None = None,
 ) -> Result:
@@ -43,6 +45,7 @@ def perplexity(
         occurrences_in: group tokens by their occurrences in this text instead, as
             `metrics.occurrence_groups`: the training split of a folder with the same dictionary, or
             for models of transformers a file.
+        as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: a model with the same vocabulary, from whose output embedding the distance is
             measured.
 
@@ -60,20 +63,20 @@ def perplexity(
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
-    with_matrix = {  # an adaptive softmax has no single output embedding
-        name: model
-        for name, model in models.items()
-        if not isinstance(model, Checkpoint)
-        or model.model_options.get("adaptive_softmax_cutoff") is None
-    }
-    for model in with_matrix.values():  # all of them before the first model is scored
-        model.output_embedding  # noqa: B018
+    with_matrix = {}
+    for name, model in models.items():
+        if not _has_adaptive_softmax(model):  # which has no single output embedding
+            model.output_embedding  # noqa: B018 — all of them before the first model is scored
+            with_matrix[name] = model
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
+    if as_published:
+        special = vocabulary.excluded & (vocabulary.counts > 0)
+        members = replace(members, of_token=members.of_token.masked_fill(special, 0))
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
     rows: dict[str, dict[str, Any]] = {}
-    counts = None  # of the targets of the first model
+    first = None  # statistics of the first model
     for name, model in models.items():
         offsets = None
         if calibrate is not None:
@@ -81,15 +84,14 @@ def perplexity(
             offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
         chunks = text.score(models, name, vocabulary, torch_device)
         statistics = NextTokenStatistics.of(chunks, members, keep_positions=offsets is not None)
-        counts = statistics.counts if counts is None else counts
-        if not torch.equal(statistics.counts, counts):
+        first = first or statistics
+        if not torch.equal(statistics.counts, first.counts):
             raise UserError(
-                f"{model}: found {statistics.tokens} targets, and others than the {counts.sum()} "
-                "of "
+                f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} of "
                 f"{next(iter(models.values()))}, which can read other sentences or blocks; measure "
                 "them one at a time"
             )
-        row = rows[name] = {
+        rows[name] = row = {
             "path": str(model),
             "matrix": None,
             "tokens": statistics.tokens,
@@ -97,54 +99,62 @@ def perplexity(
             **statistics.compute(),
         }
         if name in with_matrix:
-            row["matrix"] = model.output_embedding.description
-            rows_of = {group: members.members(group) for group in members.names}
-            row |= geometry_by_group(model, rows_of)
-            if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
-                before = moved_from.output_embedding.weight
-                # V
-                moved, norms = (
-                    (model.output_embedding.weight - before).norm(dim=1),
-                    before.norm(dim=1),
-                )
-                row["moved"] = {
-                    group: (moved[tokens].norm() / norms[tokens].norm()).item()
-                    if len(tokens)
-                    else None
-                    for group, tokens in rows_of.items()
-                }
+            row |= _geometry(model, moved_from, members)
         if offsets is not None:
             row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
-            row |= {
-                f"calibrated_{measure}": value
-                for measure, value in statistics.calibrated(offsets).items()
-            }
-            rows |= {
-                f"{name}, {share:.0%}": statistics.calibrated(share * offsets) for share in shares
-            }
-    rows[HUMAN] = {"unique_predictions": statistics.unique_targets()}
+            for measure, value in statistics.calibrated(offsets).items():
+                row[f"calibrated_{measure}"] = value
+            for share in shares:
+                rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
+    rows[HUMAN] = {"unique_predictions": first.unique_targets()}
     if vocabulary.counts is not None:
-        reference = statistics.frequencies_over_observed(vocabulary.counts)
+        reference = first.frequencies_over_observed(vocabulary.counts)
         rows[UNIGRAM] = {"expected_over_observed": reference}
-    targets = statistics.targets()
-    shares = ",".join(f"{group}={targets[group] / targets['total']:.1%}" for group in members.names)
+    targets, columns = first.targets(), dict(NEXT_TOKENS)
+    if calibrate is not None:
+        columns |= CALIBRATED
+    if moved_from is not None:
+        columns |= MOVED
+    grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
+    if as_published:
+        grouping += ",special-tokens-frequent"
     settings = {
         "split": text.name,
-        "targets": f"{targets['total']},{shares}",
+        "targets": _in_words(targets),
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
-        "groups": GROUPINGS[groups]
-        if occurrences_in is None
-        else f"occurrences-in-{occurrences_in}",
+        "groups": grouping,
         "moved-from": None if moved_from is None else str(moved_from),
         "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(with_matrix)}",
     }
-    columns = NEXT_TOKENS if calibrate is None else {**NEXT_TOKENS, **CALIBRATED}
-    if moved_from is not None:
-        columns = {**columns, **MOVED}
-    return Result(
-        rows,
-        with_groups(columns, members.names),
-        settings,
-        {"groups": members.sizes(), "targets": targets},
-    )
+    facts = {"groups": members.sizes(), "targets": targets}
+    return Result(rows, with_groups(columns, members.names), settings, facts)
+
+
+def _has_adaptive_softmax(model: EmbeddingSource) -> bool:
+    is_of_fairseq = isinstance(model, Checkpoint)
+    return is_of_fairseq and model.model_options.get("adaptive_softmax_cutoff") is not None
+
+
+def _geometry(
+    model: EmbeddingSource, moved_from: EmbeddingSource | None, members: FrequencyGroups
+) -> dict[str, Any]:
+    """The measures of a row that are of the output embedding."""
+    rows_of = {group: members.members(group) for group in members.names}
+    row = {"matrix": model.output_embedding.description, **geometry_by_group(model, rows_of)}
+    if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
+        before, row["moved"] = moved_from.output_embedding.weight, {}
+        moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
+        for group, tokens in rows_of.items():
+            ratio = moved[tokens].norm() / norms[tokens].norm()
+            row["moved"][group] = ratio.item() if len(tokens) else None
+    return row
+
+
+def _in_words(targets: Mapping[str, int]) -> str:
+    """The number of targets and the share of each group, as a setting."""
+    parts = [str(targets["total"])]
+    for group, number in targets.items():
+        if group != "total":
+            parts.append(f"{group}={number / targets['total']:.1%}")
+    return ",".join(parts)

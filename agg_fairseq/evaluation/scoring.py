@@ -45,7 +45,7 @@ class BinarizedText:
 
     @property
     def name(self) -> str:
-        """Of the text, as settings name it."""
+        """The name of the text in settings."""
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
@@ -75,7 +75,7 @@ class BinarizedText:
     def settings(
         self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
     ) -> dict[str, str | int | None]:
-        """How the models read the text."""
+        """Settings of a result that say how the models read the text."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
         return {
@@ -144,11 +144,8 @@ class BinarizedText:
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
         if self.tokens_per_sample is not None:
             return self.tokens_per_sample
-        lengths = list(
-            dict.fromkeys(
-                model.task_options.get("tokens_per_sample") or 1024 for model in models.values()
-            )
-        )
+        trained = (model.task_options.get("tokens_per_sample") or 1024 for model in models.values())
+        lengths = list(dict.fromkeys(trained))
         if len(lengths) > 1:
             raise UserError(
                 f"found models trained on {lengths} tokens per block; give --tokens-per-sample"
@@ -177,7 +174,7 @@ class PlainText:
 
     @property
     def name(self) -> str:
-        """Of the file, as settings name it."""
+        """The name of the file in settings."""
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
@@ -200,7 +197,7 @@ class PlainText:
     def settings(
         self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary
     ) -> dict[str, str | int | None]:
-        """How the models read the text."""
+        """Settings of a result that say how the models read the text."""
         return {
             "tokens-per-sample": self._length(models),
             "counted-in": None if self.train_text is None else Path(self.train_text).name,

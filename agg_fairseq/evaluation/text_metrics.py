@@ -1,5 +1,6 @@
-"""How close generated texts are to the references, how similar to each other, and how varied."""
+"""Measures of generated texts: close to the references, similar to each other, varied."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..result import Result
 from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
+MASSES = "/".join(f"{percent}%" for percent in MASS_PERCENT) + "-of-mass"
 MAX_ORDER = 3
 ORDERS = ("1", "2", "3")
 COLUMNS = {
@@ -43,18 +45,16 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
     check_row_names(texts, HUMAN)
-    records = {name: read_texts(path) for name, path in texts.items()}
-    continuations, by_file = (
-        {name: [record[field].split() for record in of_file] for name, of_file in records.items()}
-        for field in ("continuation", "reference")
-    )
-    first = next(iter(texts))
-    references = by_file[first]
-    for name, others in by_file.items():
+    everything, references = {}, None
+    for name, path in texts.items():
+        records = read_texts(path)
+        everything[name] = [record["continuation"].split() for record in records]
+        others = [record["reference"].split() for record in records]
+        references = references or others
         if others != references:
-            raise UserError(
-                f"{texts[name]}: found other references than in {texts[first]}; expected the same"
-            )
+            first = next(iter(texts.values()))
+            raise UserError(f"{path}: found other references than in {first}; expected the same")
+    everything[HUMAN] = references
     groups = sizes = None
     if data is not None:
         dictionary = load_dictionary(data)
@@ -63,7 +63,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         )
         sizes = groups.sizes()
     rows = {}
-    everything = {**continuations, HUMAN: references}
     for name, of_row in tqdm(
         everything.items(), desc="measuring", unit="file", disable=None, leave=False
     ):
@@ -71,7 +70,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         self_bleu = metrics.self_bleu(of_row, MAX_ORDER) if len(of_row) > 1 else None
         shares = None
         if groups is not None and any(of_row):
-            tokens = [dictionary.index(token) for text in of_row for token in text]
+            tokens = list(map(dictionary.index, itertools.chain(*of_row)))
             shares = metrics.group_shares(torch.tensor(tokens), groups)
         rows[name] = {
             "tokens": sum(map(len, of_row)),
@@ -92,16 +91,10 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "kld": f"{ABSENT:g},nats",
         "distinct": "per-token",
         "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
-        "groups": f"{'/'.join(f'{percent}%' for percent in MASS_PERCENT)}-of-mass"
-        if groups
-        else None,
+        "groups": None if groups is None else MASSES,
     }
-    return Result(
-        rows,
-        {**COLUMNS, "token_share": groups.names if groups else []},
-        settings,
-        {"groups": sizes},
-    )
+    columns = {**COLUMNS, "token_share": groups.names if groups else []}
+    return Result(rows, columns, settings, {"groups": sizes})
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:
@@ -113,9 +106,8 @@ def read_texts(path: str | Path) -> list[dict[str, str]]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or not all(
-            isinstance(record.get(field), str) for field in FIELDS
-        ):
+        fields = [record.get(field) for field in FIELDS] if isinstance(record, dict) else [None]
+        if not all(isinstance(text, str) for text in fields):
             raise UserError(
                 f"{path}, line {count}: found {line.strip()[:60]!r}; expected JSON of "
                 f"{', '.join(FIELDS)}"

@@ -1,4 +1,4 @@
-"""How well the cosines of output embeddings agree with human scores of pairs of words."""
+"""Agreement of the cosines of output embeddings with human scores of pairs of words."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -51,10 +51,7 @@ def word_similarity(
     Reference: Yu et al. (2022), Table 6.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
-    datasets = dataset_files(datasets)
-    names = unique_names(datasets, None, "stem")
-    pairs_of = {name: read_word_pairs(path) for name, path in zip(names, datasets, strict=True)}
-    scores_of = {name: [score for *_, score in pairs] for name, pairs in pairs_of.items()}
+    pairs_of = _pairs_by_name(datasets)
     import scipy.stats  # noqa: F401 — found missing before the work starts
 
     tokenizer = replace(tokenizer, after_space=not as_published)
@@ -63,41 +60,38 @@ def word_similarity(
     @cache
     def tokens(word: str) -> list[int]:
         if as_published:
-            indices = [
-                word_tokenizer.index.get(token, word_tokenizer.unknown)
-                for token in word_tokenizer.split(word)
-            ]
+            indices = []
+            for token in word_tokenizer.split(word):
+                indices.append(word_tokenizer.index.get(token, word_tokenizer.unknown))
             return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
-    tokens_of = {
-        name: [[tokens(pair[side]) for pair in pairs] for side in (0, 1)]
-        for name, pairs in pairs_of.items()
-    }
+    tokens_of = {}  # of the first words, of the second words, and the scores
+    for name, pairs in pairs_of.items():
+        first, second, scores = zip(*pairs, strict=True) if pairs else ((), (), ())
+        tokens_of[name] = list(map(tokens, first)), list(map(tokens, second)), scores
     rows, covered = {}, {}
     progress = tqdm(
         models.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False
     )
     for name, model in progress:
         weight = model.output_embedding.weight
-        agreements = {
-            key: metrics.word_similarity(weight, *tokens_of[key], scores_of[key]) for key in names
-        }
-        rows[name] = {
-            "path": str(model),
-            "spearman": {key: spearman for key, (spearman, _) in agreements.items()},
-            "covered": {key: pairs for key, (_, pairs) in agreements.items()},
-        }
-        shown = {key: f"{agreements[key][1]:,}/{len(pairs):,}" for key, pairs in pairs_of.items()}
+        row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
+        shown = {}
+        for key, words_and_scores in tokens_of.items():
+            found = metrics.word_similarity(weight, *words_and_scores)
+            row["spearman"][key], row["covered"][key] = found
+            shown[key] = f"{found[1]:,}/{len(pairs_of[key]):,}"
         covered[name] = {"spearman": shown}
     first = next(iter(covered.values()))
     if all(row == first for row in covered.values()):
         rows[PAIRS] = first
     else:  # embeddings of zeros set the models apart
-        rows.update({f"{PAIRS} of {name}": row for name, row in covered.items()})
+        for name, row in covered.items():
+            rows[f"{PAIRS} of {name}"] = row
     settings = {
         "matrix": matrix_setting(models),
-        "datasets": ",".join(names),
+        "datasets": ",".join(pairs_of),
         "bpe": word_tokenizer.kind,
         "word": "mean-of-tokens",
     }
@@ -106,21 +100,27 @@ def word_similarity(
     else:
         settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
     settings["cosine,spearman"] = True
-    return Result(
-        rows,
-        {"spearman": names},
-        settings,
-        {"pairs": {name: len(of) for name, of in pairs_of.items()}},
-    )
+    facts = {"pairs": {name: len(pairs) for name, pairs in pairs_of.items()}}
+    return Result(rows, {"spearman": list(pairs_of)}, settings, facts)
+
+
+def _pairs_by_name(datasets: Sequence[str | Path]) -> dict[str, list[tuple[str, str, float]]]:
+    """The pairs of words of each data set, by the name of its column."""
+    files = dataset_files(datasets)
+    pairs_of = {}
+    for name, path in zip(unique_names(files, None, "stem"), files, strict=True):
+        pairs_of[name] = read_word_pairs(path)
+    return pairs_of
 
 
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
     """The files of data sets, each once: files; or names, MEN, …, of
     $AGG_DATA/word-similarity/NAME.txt."""
     folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
-    return list(
-        dict.fromkeys(folder / f"{name}.txt" if name in DATASETS else Path(name) for name in asked)
-    )
+    files = []
+    for name in asked:
+        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
+    return list(dict.fromkeys(files))
 
 
 def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:

@@ -32,6 +32,7 @@ from ..functional.early_gradients import (
 )
 from ..functional.gated_cross_entropy import (
     add_product_,
+    aligned,
     check_arguments,
     product,
     product_dtype,
@@ -47,8 +48,8 @@ GPU_ELEMENTS = 2**27
 """The same on a GPU, where launches count."""
 MERGED_LOGITS = 2**10
 """Logits whose products and softmax take as long as the calls for one more class."""
-GPU_MERGED_LOGITS = 2**22
-"""The same on a GPU: ten launches, 50 µs, at 8 to 12 ps for each logit (D of 512 to 1,024)."""
+GPU_MERGED_LOGITS = 2**23
+"""The same on a GPU: a dozen launches, 0.1 ms, at 8 to 12 ps for each logit (D of 512 to 1,024)."""
 
 
 class FactorizedOutput(NamedTuple):
@@ -140,10 +141,9 @@ def _values_and_gradients(
     # Without products of half precision that are summed in float32, the rounded numbers are
     # multiplied in float32.
     operand = dtype if sums_in_float32(dtype, features.device) else wide
-    h = features.index_select(0, kept).to(dtype).to(operand)
+    h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
     w = weight.to(dtype).to(operand)
-    values = features.new_zeros(3, len(kept), dtype=wide)
-    losses, class_nll, token_nll = values
+    log_p1, log_p2 = features.new_zeros(2, len(kept), dtype=wide)  # n, at the targets
     grad_h = torch.zeros_like(h, dtype=wide) if wanted[0] else None  # n x D
     grad_weight = torch.zeros_like(weight, dtype=wide) if wanted[1] else None  # V x D
     grad_class_weight = torch.zeros_like(class_weight, dtype=wide) if wanted[2] else None  # C x D
@@ -151,52 +151,39 @@ def _values_and_gradients(
     # Of the target distribution Q each token has `share`, and the target `at_target` more.
     share = label_smoothing / max(classes.vocabulary - 1, 1)
     at_target = 1 - label_smoothing - share
+    rest = torch.zeros_like(log_p1) if share else None  # n, the loss of the shares
 
     # The class term is small, and all in float32, since each row of U is a sum over many positions.
     of_class = order.of_class[: len(kept)].long()
+    shares = share * classes.sizes.to(wide) if share else None  # C
     _add_term(
-        h.to(wide),
-        class_weight.to(wide),
-        of_class,
-        at_target,
-        share * classes.sizes.to(wide) if share else None,
-        None,
-        losses,
-        class_nll,
-        grad_h,
-        grad_class_weight,
-    )
+        h.to(wide), class_weight.to(wide), classes.number, of_class, log_p1, at_target, shares, rest, None,
+        grad_h, grad_class_weight,
+    )  # fmt: skip
     for first, last, spans in _groups(starts, classes, bool(share), features.is_cuda):
         tokens = classes.tokens(first, last)
-        rows = w[tokens]  # M x D
-        into_rows = None
+        rows = aligned(w[tokens])  # M x D, or a few more
+        number = classes.starts[last + 1] - classes.starts[first]  # M
+        into_rows, is_view = None, isinstance(tokens, slice) and len(rows) == number
         if grad_weight is not None:
-            is_view = isinstance(tokens, slice)
             into_rows = grad_weight[tokens] if is_view else torch.zeros_like(rows, dtype=wide)
         for start, stop, is_own in spans:
             span = slice(start, stop)
-            y = order.ranks[span] - classes.starts[first]
-            masks = None
-            if first != last:
-                masks = of_class[span, None], classes.of_token[tokens]
+            y = order.ranks[span] - classes.starts[first] if is_own else None
+            masks = None if first == last else (of_class[span, None], classes.of_token[tokens])
             _add_term(
-                h[span],
-                rows,
-                y if is_own else torch.zeros_like(y),
-                at_target if is_own else 0.0,
-                share or None,
-                masks,
-                losses[span],
-                token_nll[span] if is_own else torch.zeros_like(token_nll[span]),
-                None if grad_h is None else grad_h[span],
-                into_rows,
-            )
-        if into_rows is not None and not isinstance(tokens, slice):
-            grad_weight.index_copy_(0, tokens, into_rows)
+                h[span], rows, number, y, log_p2[span], at_target, share or None,
+                None if rest is None else rest[span], masks,
+                None if grad_h is None else grad_h[span], into_rows,
+            )  # fmt: skip
+        if into_rows is not None and not is_view:
+            grad_weight[tokens] = into_rows[:number]
 
     grad_features = None
     if grad_h is not None:
         grad_features = torch.zeros_like(features, dtype=wide).index_copy_(0, kept, grad_h)
+    losses = -at_target * (log_p1 + log_p2) + (0 if rest is None else rest)
+    values = torch.stack([losses, -log_p1, -log_p2])
     values = values.new_zeros(3, len(features)).index_copy_(1, kept, values)
     return values, [grad_features, grad_weight, grad_class_weight]
 
@@ -238,52 +225,63 @@ def _groups(
 def _add_term(
     h: Tensor,
     rows: Tensor,
-    y: Tensor,
+    number: int,
+    y: Tensor | None,
+    log_p: Tensor,
     at_target: float,
     share: Tensor | float | None,
+    rest: Tensor | None,
     masks: tuple[Tensor, Tensor] | None,
-    losses: Tensor,
-    nll: Tensor,
     grad_h: Tensor | None,
     grad_rows: Tensor | None,
 ) -> None:
-    """Adds a softmax over M rows (M, D) for n positions h (n, D) to everything that comes after.
+    """A softmax over M rows (M, D) for n positions h (n, D), added to what follows its options.
 
-    y (n,) is the row of the target. Q is `at_target` there and, with label smoothing, `share` more
-    at every row, a number or (M,); its sum ω may be less than 1. `masks`, if any: the class of each
-    position (n, 1) and of each row (M,), where only rows of the position's class compete.
+    `number` is M; `rows` may have a few more, of zeros (`aligned`).
+
+    Q is `at_target` at the row y (n,) of the target, unless that is None, and with label smoothing
+    `share` more at every row, a number or (M,). So its sum ω may be less than 1.
+
+    Args:
+        log_p: (n,), which becomes log p at the target.
+        rest: (n,), to which −Σ share · log p is added.
+        masks: the class of each position (n, 1) and of each row (M,), where only rows of the
+            position's class compete.
+        grad_h: (n, D), to which the gradient is added, None if it is not wanted.
+        grad_rows: (M, D), the same.
     """
-    dtype, wide, number = h.dtype, losses.dtype, len(rows)
-    # Products of half precision are fast where rows are aligned.
-    width = number if dtype == wide else -(-number // 8) * 8
-    terms = Terms(number)
+    dtype, wide, terms = h.dtype, log_p.dtype, Terms(number)
     scale = terms.residual_scale(dtype)
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
-        logits = h.new_empty(len(h[part]), width, dtype=wide)[:, :number]
-        product(h[part], rows.t(), out=logits)
+        features, target = h[part], None if y is None else y[part]
+        logits = h.new_empty(len(features), len(rows), dtype=wide)
+        product(features, rows.t(), out=logits)
         if masks is not None:
-            logits.masked_fill_(masks[0][part] != masks[1], -torch.inf)
+            logits[:, :number].masked_fill_(masks[0][part] != masks[1], -torch.inf)
         if share is None:
-            result = likelihood_residual(logits, y[part], None, terms, dtype)
-            nll[part] += result.nll
-            losses[part] += result.losses
+            result = likelihood_residual(logits, target, None, terms, dtype)
+            torch.neg(result.nll, out=log_p[part])
             residual = result.matrix
         else:
+            logits[:, number:] = -torch.inf
             log_probs = torch.log_softmax(logits, 1, out=logits)
-            at_y = log_probs.gather(1, y[part, None])  # n x 1
-            nll[part] -= at_y.squeeze(1)
-            losses[part].sub_(at_y.squeeze(1), alpha=at_target)
-            losses[part] -= (log_probs * share).sum(1)
-            omega = at_target + (share.sum() if isinstance(share, Tensor) else share * number)
-            residual = log_probs.exp_().mul_(omega).sub_(share)
-            residual.scatter_add_(1, y[part, None], torch.full_like(at_y, -at_target))
+            rest[part] -= (log_probs[:, :number] * share).sum(1)
+            omega = share.sum() if isinstance(share, Tensor) else share * number
+            if target is None:
+                residual = log_probs.exp_().mul_(omega)
+            else:
+                at_y = log_probs.gather(1, target[:, None])  # n x 1
+                log_p[part] = at_y.squeeze(1)
+                residual = log_probs.exp_().mul_(omega + at_target)
+                residual.scatter_add_(1, target[:, None], torch.full_like(at_y, -at_target))
+            residual[:, :number].sub_(share)
             residual = residual.mul_(scale).to(dtype)
         if grad_h is not None:
             add_product_(grad_h[part], residual, rows, 1 / scale)
         if grad_rows is not None:
-            add_product_(grad_rows, residual.t(), h[part], 1 / scale)
+            add_product_(grad_rows, residual.t(), features, 1 / scale)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:

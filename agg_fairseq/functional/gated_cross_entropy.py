@@ -331,27 +331,31 @@ def values_and_gradients(
     scale = terms.residual_scale(dtype)
     if isinstance(scale, Tensor) or scale != 1:
         gradients = [None if gradient is None else gradient.div_(scale) for gradient in gradients]
-    return values_of_positions(results, rows, target, terms, wide), gradients
+    where = None if in_order else rows
+    return values_of_positions(results, where, target, terms, wide), gradients
 
 
 def values_of_positions(
-    results: list[Residual], rows: Tensor, target: Tensor, terms: Terms, dtype: torch.dtype
+    results: list[Residual], rows: Tensor | None, target: Tensor, terms: Terms, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The values of all chunks by name, (N,), zero where `rows` has no position."""
+    """The values of all chunks by name, (N,), zero at positions that are not in `rows`.
+
+    Without `rows`, the chunks have all positions in order.
+    """
     names = ["nll", "losses"] + ["ul_loss"] * (terms.candidates is not None)
     names += ["margin"] * (terms.adv_epsilon > 0) + ["prediction"] * terms.predict
     values = {}
     for name in names:
-        empty = torch.zeros_like(target, dtype=torch.int64 if name == "prediction" else dtype)
         of_chunks = [getattr(result, name) for result in results]
         if name == "losses" and all(result.losses is result.nll for result in results):
             values[name] = values["nll"]
-        elif len(rows) == len(target) and results:
+        elif results and rows is None:
             values[name] = torch.cat(of_chunks)
-        elif results:
-            values[name] = empty.index_copy_(0, rows, torch.cat(of_chunks))
         else:
-            values[name] = empty
+            is_token = name == "prediction"
+            values[name] = torch.zeros_like(target, dtype=torch.int64 if is_token else dtype)
+            if results:
+                values[name].index_copy_(0, rows, torch.cat(of_chunks))
     if terms.adv_epsilon:
         values["adv_loss"] = values["nll"]
         values["nll"] = nll_without_margin(values["nll"], values.pop("margin"))

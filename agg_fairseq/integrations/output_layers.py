@@ -2,7 +2,7 @@
 counts for them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +21,41 @@ IGNORED = -100
 """Label of the positions without a target."""
 
 
-def label_counts(dataset: Iterable[Mapping[str, Any]], vocabulary: int) -> Tensor:
+def label_counts(
+    dataset: Iterable[Mapping[str, Any]],
+    vocabulary: int,
+    collator: Callable[[list[Any]], Mapping[str, Any]] | None = None,
+) -> Tensor:
     """How often each token is a target in a dataset of a causal language model, (V,) int64, for
     `agps_counts`.
 
     Args:
-        dataset: examples with `labels` or else `input_ids`, a sequence of tokens each. The first
-            token of a sequence is no target, and neither is −100; of `input_ids`, nor is what
-            `attention_mask` leaves out, if there is one.
+        dataset: examples, or batches of them as of a DataLoader, with `labels` or else `input_ids`.
+            The first token of a sequence is no target, and neither is −100; of `input_ids`, nor is
+            what `attention_mask` leaves out, if there is one.
         vocabulary: V; a token outside [0, V) is an error of PyTorch.
+        collator: that of the training, if it makes the labels: it may leave targets out, as
+            `DataCollatorForLanguageModeling` does with each end of text that is also the padding.
 
     Examples:
         >>> padded = {"input_ids": [0, 2, 1, 1], "attention_mask": [1, 1, 0, 0]}
-        >>> label_counts([{"input_ids": [1, 2, 2]}, {"labels": [0, -100, 3]}, padded], vocabulary=4).tolist()
+        >>> batch = {"labels": torch.tensor([[0, -100, 3], [1, 2, 2]])}
+        >>> label_counts([batch, padded], vocabulary=4).tolist()
         [0, 0, 3, 1]
     """
     counts = torch.zeros(vocabulary, dtype=torch.int64)
     for example in dataset:
+        if collator is not None:
+            example = collator([example])
         if "labels" in example:
             tokens = torch.as_tensor(example["labels"])
         else:
             tokens = torch.as_tensor(example["input_ids"])
             if "attention_mask" in example:
-                tokens = tokens.masked_fill(
-                    torch.as_tensor(example["attention_mask"]) == 0, IGNORED
-                )
-        tokens = tokens[1:]
-        counts += torch.bincount(tokens[tokens != IGNORED], minlength=vocabulary)
+                is_padding = torch.as_tensor(example["attention_mask"]) == 0
+                tokens = tokens.masked_fill(is_padding, IGNORED)
+        tokens = tokens[..., 1:]
+        counts += torch.bincount(tokens[tokens != IGNORED].cpu(), minlength=vocabulary)
     return counts
 
 
@@ -56,9 +64,9 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
     frequencies.
 
     `save_pretrained` saves it; `load_pretrained` loads the folder, since `from_pretrained` of most
-    classes leaves the bias out. In bfloat16 it is rounded to a multiple of 1/16. Logits that the
-    model scales or caps afterwards (Granite, Cohere, Gemma 2) are not those that the bias is meant
-    for.
+    classes leaves the bias out. A token that `resize_token_embeddings` adds gets the least of it.
+    In bfloat16 it is rounded to a multiple of 1/16. Logits that the model scales or caps afterwards
+    (Granite, Cohere, Gemma 2) are not those that the bias is meant for.
 
     Args:
         model: of transformers, ending in an `nn.Linear` without bias.
@@ -68,7 +76,31 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
     """
     head = _plain_head(model)
     bias = log_unigram(whole_counts(counts, len(head.weight)))
-    head.bias = nn.Parameter(bias.to(head.weight), requires_grad=False)
+    _fix_bias(model, bias)
+
+
+def _fix_bias(model: Any, bias: Tensor) -> None:
+    """Gives the output layer of a model a bias (V,) that is a buffer, so that nothing trains it."""
+    head = model.get_output_embeddings()
+    del head.bias
+    head.register_buffer("bias", bias.to(head.weight))
+    model._get_resized_lm_head = _ResizedHead(model)
+
+
+class _ResizedHead:
+    """Stands in the place of a model's method, which would make a parameter of the bias."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model  # of a copy of the model: the copy
+
+    def __call__(self, head: nn.Linear, *arguments: Any, **options: Any) -> nn.Linear:
+        bias = head.bias
+        resized = type(self.model)._get_resized_lm_head(self.model, head, *arguments, **options)
+        del resized.bias
+        added = max(0, len(resized.weight) - len(bias))
+        bias = torch.cat([bias, bias.min().expand(added)])[: len(resized.weight)]
+        resized.register_buffer("bias", bias)
+        return resized
 
 
 def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
@@ -131,8 +163,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         layer = factorize_head(model, saved.tensor(f"{name}.class_of_token").long())
         layer.class_weight.data.copy_(saved.tensor(f"{name}.class_weight"))
     elif f"{name}.bias" in saved and layer.bias is None:
-        bias = saved.tensor(f"{name}.bias").to(layer.weight)
-        layer.bias = nn.Parameter(bias, requires_grad=False)
+        _fix_bias(model, saved.tensor(f"{name}.bias"))
     return (model, info) if with_info else model
 
 

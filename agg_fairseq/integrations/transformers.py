@@ -300,6 +300,7 @@ class GatedLoss(TrainerCallback):
             numbers = torch.tensor(PROBES, dtype=dtype)
             numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]
             self._placeholder = numbers.view(1, 1, -1).requires_grad_()
+            self._placeholder.register_hook(_refuse_other_loss)
         return self._placeholder.clone()  # which the model may change in place
 
     def _tell_hooks(self, head: nn.Module) -> None:
@@ -601,6 +602,14 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
         value = getattr(config, name, None)
         tokens += value if isinstance(value, (list, tuple)) else [value]
     return [token for token in tokens if token is not None and 0 <= token < vocabulary]
+
+
+def _refuse_other_loss(gradient: Tensor) -> None:
+    """Called if a gradient reaches the placeholder, on which the gated loss does not depend."""
+    raise UserError(
+        "GatedLoss: the model computes a term of its loss from the logits outside of "
+        "loss_function; switch that off, or this model is not supported"
+    )
 
 
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> ScaleAndCap | None:

@@ -60,7 +60,7 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
         links: between tokens below V, one link or more.
 
     Returns:
-        (V,) float64 in [0, 1]; NaN for a token that was never linked.
+        (V,) float64 in [0, 1], on the device of W; NaN for a token that was never linked.
 
     Reference: Yu et al. (2021), Sec. 4.1.2, Eqs. 16–17.
     """
@@ -68,21 +68,21 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     norms = w.norm(dim=1)
     directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay zero
     is_zero = norms == 0  # V
-    rows, columns, counts = links.labels(len(w))
-    values = torch.full((len(w),), math.nan, dtype=torch.float64)
-    chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
+    rows, columns, counts = (part.to(w.device) for part in links.labels(len(w)))
+    values = w.new_full((len(w),), math.nan)
+    chunks = links.tokens().to(w.device).split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, desc="AlignSim", unit="chunk", disable=None, leave=False):
         cosines = directions[chunk] @ directions.t()  # C x V
         # Eq. 16 up to a factor, on which Eq. 17 does not depend
-        inferred = cosines.mul_(TEMPERATURE).exp_()
-        inferred[:, is_zero] = 0
+        inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)
         # all rows between have no entry
-        start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1]))
+        start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1])).tolist()
         labels = torch.zeros_like(inferred)
-        labels[torch.searchsorted(chunk, rows[start:end]), columns[start:end]] = counts[start:end]
-        labels[:, is_zero] = 0
-        # Eq. 17
-        values[chunk] = (labels * inferred).sum(1) / (labels.norm(dim=1) * inferred.norm(dim=1))
+        position = torch.searchsorted(chunk, rows[start:end])
+        labels[position, columns[start:end]] = counts[start:end]
+        labels.masked_fill_(is_zero, 0)
+        lengths = labels.norm(dim=1) * inferred.norm(dim=1)
+        values[chunk] = (labels * inferred).sum(1) / lengths  # Eq. 17
     values[is_zero] = math.nan
     return values.clamp(max=1)
 

@@ -119,6 +119,7 @@ class NextTokenStatistics:
         group twice the probability that it deserves on average. Compare it with
         `frequencies_over_observed`.
         """
+        self._move(torch.device("cpu"))
         return {
             "perplexity": self._perplexity(self._nll),
             "group_perplexity": self._perplexity(self._group_nll),

@@ -35,7 +35,8 @@ def build_model(
             state["args"] = Namespace(**options)
         # makes `cfg` of `args`, so the overrides come after it
         state = checkpoint_utils._upgrade_state_dict(state)
-        overwrite_args_by_name(state["cfg"], {"data": str(data), **(overrides or {})})
+        overrides = {"data": str(data), **(overrides or {}), **options_of_pruned(checkpoint)}
+        overwrite_args_by_name(state["cfg"], overrides)
         task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
         model = task.build_model(state["cfg"].model, from_checkpoint=True)
         model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)
@@ -46,3 +47,16 @@ def build_model(
             "one of "
             "a registered architecture, and the data folder that it was trained with"
         ) from error
+
+
+def options_of_pruned(checkpoint: Checkpoint) -> dict[str, int | None]:
+    """The layers of a model that was saved pruned (--decoder-layers-to-keep), for `build_model`:
+    fairseq would prune it once more."""
+    options = {}
+    for side in ("encoder", "decoder"):
+        kept = checkpoint.model_options.get(f"{side}_layers_to_keep")
+        names = [name for name in checkpoint.parameters if name.startswith(f"{side}.layers.")]
+        layers = len({name.split(".")[2] for name in names})
+        if kept and layers == len(kept.split(",")):
+            options |= {f"{side}_layers_to_keep": None, f"{side}_layers": layers}
+    return options

@@ -116,8 +116,9 @@ def _ask(
     is_mixed = torch.is_autocast_enabled(device)
     if is_mixed:
         dtypes.add(torch.get_autocast_dtype(device))
+    half = torch.float16 in dtypes
     try:
-        features, products = _random_features(weight, like)
+        features, products = _random_features(weight, like, LARGEST_HALF if half else math.inf)
         norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
         with torch.autocast(device, enabled=is_mixed, cache_enabled=False):  # of this W
             logits = logits_of(features[None])  # 1 x T x V
@@ -149,7 +150,8 @@ def _ask(
         return 1.0 if abs(scale - 1) < error / 16 else scale, None
     softcap = z.abs()[x.abs() >= 0.5 * x.abs().max()].median().item()
     if softcap:
-        inside = z.abs() < 0.9 * softcap
+        # where the cap leaves digits, and x is no mere rounding of a sum
+        inside = (z.abs() < 0.9 * softcap) & (x.abs() > 4 * error * size)
         scale = _quotient(softcap * torch.atanh(z[inside] / softcap), x[inside])
         inexact = error * abs(scale) * size  # of s x
         rounded = error * (abs(scale) * size).clamp(max=softcap)  # of z
@@ -161,16 +163,14 @@ def _ask(
 
 
 @torch.no_grad()
-def _random_features(weight: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+def _random_features(weight: Tensor, like: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     """H (T, D) in the dtype of features, and `H Wᵀ` (T, V) in float64, of the sizes `LARGEST`."""
     generator = torch.Generator().manual_seed(0)
     wide = torch.promote_types(weight.dtype, torch.float32)
     with torch.autocast(like.device.type, enabled=False):
         columns = weight.to(like.device, wide).t()  # D x V
         features = torch.randn(len(LARGEST), weight.size(1), generator=generator).to(columns)
-        largest = torch.tensor(LARGEST).to(columns)
-        if like.dtype == torch.float16:
-            largest = largest.clamp(max=LARGEST_HALF)
+        largest = torch.tensor(LARGEST).clamp(max=limit).to(columns)
         features *= (largest / (features @ columns).abs().amax(1))[:, None]
         features = features.to(like.dtype)
         return features, (features.to(wide) @ columns).double()

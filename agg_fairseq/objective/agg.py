@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agg_gates, rare_tokens
+from ..functional.softmax_kernel import compiled
 from ..modules import TokenCounter
 from .likelihood import Average, Objective, sum_over_workers
 
@@ -73,6 +74,7 @@ class AggObjective(Objective):
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
+        self._formed: tuple[Any, Gates] | None = None  # what gates were formed from, and they
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
     def fix_group(self) -> None:
@@ -98,7 +100,13 @@ class AggObjective(Objective):
             current = self.counter.current.clone()
             sum_over_workers(current)
             appearances, updates = appearances + current, updates + 1
-        return self._gates_from(appearances, updates) if updates else None
+        if not updates:
+            return None
+        # The same for all micro-batches of an update, unless one of them has changed the counts.
+        formed_from = (appearances.data_ptr(), appearances._version, updates, id(self.static_rare))
+        if self._formed is None or self.count_current_batch or self._formed[0] != formed_from:
+            self._formed = formed_from, self._gates_from(appearances, updates)
+        return self._formed[1]
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
         """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates
@@ -116,7 +124,9 @@ class AggObjective(Objective):
 
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
-        return agg_gates(appearances, updates, self.rare(appearances, updates), which=self.which)
+        tensors = appearances, self.static_rare, self.excluded
+        options = updates, self.threshold.get("alpha"), self.threshold.get("rare_fraction")
+        return Gates(*compiled(_group_and_gates, tensors, (*options, self.which)))
 
     def get_extra_state(self) -> dict[str, Any]:
         """The fixed group, as indices, if there is one; the counts are the state of the counter."""
@@ -129,3 +139,22 @@ class AggObjective(Objective):
         if (static := state["static_rare"]) is not None:
             none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare = none.index_fill(0, static.to(none.device), True)
+
+
+def _group_and_gates(
+    appearances: Tensor,
+    static_rare: Tensor | None,
+    excluded: Tensor | None,
+    updates: int,
+    alpha: float | None,
+    rare_fraction: float | None,
+    which: str,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """R, g1 and g2 of `agg_gates`; R is `static_rare` if that is given, else as `rare_tokens`."""
+    rare = static_rare
+    if rare is None:
+        rare = rare_tokens(
+            appearances, updates, alpha=alpha, rare_fraction=rare_fraction, excluded=excluded
+        )
+    gates = agg_gates(appearances, updates, rare, which=which)
+    return gates.rare, gates.g1, gates.g2

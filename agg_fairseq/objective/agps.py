@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
+from ..functional.softmax_kernel import compiled
 from .likelihood import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
@@ -81,4 +82,13 @@ class AgpsObjective(Objective):
             # What is ignored marks the last entry: to select the others would wait for a GPU.
             marked = target.masked_fill(target == self.ignore_index, self.vocabulary)
             present.index_fill_(0, marked.flatten(), True)
-        return agps_gates(self.counts, present[:-1], self.rare, **self.scaling)
+        tensors = self.counts, present[:-1], self.rare
+        return Gates(self.rare, *compiled(_gates, tensors, tuple(self.scaling.values())))
+
+
+def _gates(
+    counts: Tensor, present: Tensor, rare: Tensor, mu1: float, mu2: float, variant: str
+) -> tuple[Tensor | None, Tensor | None]:
+    """g1 and g2 of `agps_gates`."""
+    gates = agps_gates(counts, present, rare, mu1=mu1, mu2=mu2, variant=variant)
+    return gates.g1, gates.g2

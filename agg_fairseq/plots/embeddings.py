@@ -47,32 +47,24 @@ def projection(
     by_frequency = None
     if data is not None or train_text is not None:
         by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
-    # V x 2
-    projected = [
-        metrics.principal_projection(model.output_embedding.weight)
-        for model in checkpoints.values()
-    ]
-    ranges = torch.stack(
-        [
-            points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0)
-            for points in projected
-        ]
-    )
+    projected, ranges = [], []
+    for model in checkpoints.values():
+        points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
+        middle = points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0)
+        projected.append(points)
+        ranges.append(middle)
+    ranges = torch.stack(ranges)
     low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
     # of both axes, with a margin
     center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0
     figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
-    members = (
-        {"tokens": slice(None)}
-        if by_frequency is None
-        else {name: by_frequency.members(name) for name in GROUPS}
-    )
+    members = {"tokens": slice(None)}
+    if by_frequency is not None:
+        members = {name: by_frequency.members(name) for name in GROUPS}
+    x, y = center.tolist()
+    limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
-        limits = {
-            f"{x}lim": (middle - reach, middle + reach)
-            for x, middle in zip("xy", center.tolist(), strict=True)
-        }
         labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
         style.finish(axis, title=name, aspect="equal", **limits, **labels)
     return style.finish_figure(figure)
@@ -116,13 +108,13 @@ def similarity(
     vocabulary = load_embedding_vocabulary(checkpoints, data, train_text)
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
-    row_of = {token: row for row, token in enumerate(vocabulary.tokens)}
+    row_of = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
     words = list(map(find_word(row_of), words))
-    if missing := [word for word in words if word not in row_of]:
-        raise UserError(
-            f"--words: found no token {missing[0]!r}; expected one as dict.txt or "
-            "tokenizer.json has it"
-        )
+    for word in words:
+        if word not in row_of:
+            raise UserError(
+                f"--words: found no token {word!r}; expected one as dict.txt or tokenizer.json has it"
+            )
     size = len(checkpoints)
     figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)
     for axis, (word, name) in zip(panels, product(words, checkpoints), strict=True):

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from torch import Tensor
 
+from ..columns import METRICS, column_titles
 from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
@@ -45,24 +46,19 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
 
     Reference: Yu et al. (2022), Fig. 5.
     """
-    titles = {
-        (measure, group): f"{title}, {group}"
-        for group in ("total", "rare")
-        for measure, title in (
-            ("perplexity", "perplexity"),
-            ("unique_predictions", "Uniq"),
-            ("isotropy", "I(W)"),
-        )
-    }
+    titles = {}
+    for group in ("total", "rare"):
+        titles["perplexity", group] = f"perplexity, {group}"
+        titles["unique_predictions", group] = f"Uniq, {group}"
+        titles["isotropy", group] = f"I(W), {group}"
     points: Points = {}
     levels: dict[str, list[float]] = {}
     options: set[str] = set()
-    for name, (row, values) in _rows(evaluations, titles).items():
-        criterion = row.get("criterion") or {}
-        option = next((option for option in AGG_OPTIONS if criterion.get(option) is not None), None)
+    for name, (row, values) in _rows(evaluations, titles, "eval-lm").items():
+        option, value = _option_of_agg(row.get("criterion"))
         if option is not None:
             options.add(option)
-            points.setdefault(criterion[option], []).append(values)
+            points.setdefault(value, []).append(values)
         elif name not in (HUMAN, UNIGRAM):
             levels[name] = values
     if len(options) != 1:
@@ -71,6 +67,15 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
             f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG"
         )
     return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[options.pop()])
+
+
+def _option_of_agg(criterion: object) -> tuple[str | None, float]:
+    """The option that chose the rare group in a training, and its value; None for another method."""
+    for option in AGG_OPTIONS:
+        value = criterion.get(option) if isinstance(criterion, Mapping) else None
+        if isinstance(value, float | int):
+            return option, value
+    return None, math.nan
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:
@@ -90,11 +95,16 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
               ("kld", ""): "KLD in nats"}  # fmt: skip
     curves: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    for name, (_, values) in _rows(evaluations, titles).items():
-        if match := CLASS_MODEL.search(name):
+    for name, (_, values) in _rows(evaluations, titles, "text-metrics").items():
+        if match := CLASS_MODEL.search(str(name)):
             curves[match[1]].setdefault(int(match[2]), []).append(values)
         else:
             levels[name] = values
+    if not any(curves.values()):
+        raise UserError(
+            f"{', '.join(evaluations)}: found no row named …equal-frequency-N or …equal-token-N; "
+            "expected some, by text-metrics --name"
+        )
     return _sweep(list(titles.values()), curves, levels, "classes")
 
 
@@ -107,17 +117,14 @@ def _sweep(
     """A panel for each title: means of the models at each point of the curves, and levels as
     horizontal lines."""
     figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
-    ends = [end(x for points in curves.values() for x in points) for end in (min, max)]
+    every_x = set().union(*curves.values())
+    ends = [min(every_x), max(every_x)]
     for panel, (axis, title) in enumerate(zip(panels, titles, strict=True)):
         for index, (name, points) in enumerate(curves.items()):
-            x = sorted(points)
-            style.line(
-                axis,
-                index,
-                x,
-                [fmean(values[panel] for values in points[value]) for value in x],
-                name,
-            )
+            x, means = sorted(points), []
+            for value in x:
+                means.append(fmean(values[panel] for values in points[value]))
+            style.line(axis, index, x, means, name)
         for index, (name, values) in enumerate(levels.items(), len(curves)):
             style.line(axis, index, ends, [values[panel]] * 2, name)
         style.finish(axis, title=title, xlabel=xlabel)
@@ -136,14 +143,15 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-    rows = _rows(evaluations, [("token_share", group) for group in MASS_GROUPS])
-    rows[HUMAN] = rows.pop(HUMAN)  # the last
+    columns = [("token_share", group) for group in MASS_GROUPS]
+    rows = _rows(evaluations, columns, "text-metrics --data DATA")
+    if HUMAN in rows:
+        rows[HUMAN] = rows.pop(HUMAN)  # the last
     figure, (axis,) = style.new_panels(width=7.0)
     width = 0.8 / len(rows)  # 0.2 of the distance between two groups is left free
     for index, (name, (_, percentages)) in enumerate(rows.items()):
-        centers = [
-            group + (index - (len(rows) - 1) / 2) * width for group in range(len(MASS_GROUPS))
-        ]
+        left = (index - (len(rows) - 1) / 2) * width
+        centers = [group + left for group in range(len(MASS_GROUPS))]
         look = {"color": style.SHADES[index % 4], "hatch": "/" * (index // 4), "edgecolor": "white"}
         axis.bar(centers, percentages, width, label=style.legend_label(name), **look)
     axis.set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
@@ -152,15 +160,27 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
 
 def _rows(
-    evaluations: Evaluations, columns: Iterable[tuple[str, str]]
+    evaluations: Evaluations, columns: Collection[tuple[str, str]], command: str
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
     """Each row, that of the human texts included, and its values as tables show them, NaN for what
-    is not defined."""
+    is not defined.
+
+    UserError for a result without these columns, which the `command` writes.
+    """
     rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
     for path, result in evaluations.items():
+        titles = column_titles(result.columns)
+        for metric, key in columns:
+            if (metric, key) not in titles or not result.rows:
+                raise UserError(
+                    f"{path}: found no {METRICS[metric].title.format(key).strip()}; expected what "
+                    f"agg-fairseq {command} wrote to --json"
+                )
         for name in result.rows:
-            shown = [result.shown(name, *column) for column in columns]
-            values = [math.nan if value is None else value for value in shown]
+            values = []
+            for column in columns:
+                shown = result.shown(name, *column)
+                values.append(shown if isinstance(shown, float | int) else math.nan)
             if repr(rows.setdefault(name, (result[name], values))[1]) != repr(values):  # NaN is NaN
                 found = f"found other numbers in the row {name!r} than in another file"
                 raise UserError(

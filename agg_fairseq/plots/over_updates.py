@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..data.fairseq_logs import read_log
 from ..errors import UserError
-from ..evaluation.fairseq_logs import read_log
 from ..evaluation.inputs import load_vocabulary
 from ..metrics.groups import GROUPS
 from . import style
@@ -37,12 +37,8 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
 
-    def measured(embeddings: Mapping[str, Tensor]) -> list[float]:
-        both = [embeddings["frequent"], embeddings["rare"]]
-        return [
-            *(metrics.isotropy(weight) if len(weight) else math.nan for weight in both),
-            metrics.mean_cosine_between(*both),
-        ]
+    def measured(frequent: Tensor, medium: Tensor, rare: Tensor) -> tuple[float, ...]:
+        return _isotropy(frequent), _isotropy(rare), metrics.mean_cosine_between(frequent, rare)
 
     figure, panels = style.new_panels(len(titles), width=4.0)
     for index, (name, updates, curves) in enumerate(_over_updates(runs, data, groups, measured)):
@@ -64,39 +60,52 @@ def inner_products_over_updates(
     Reference: Yu et al. (2021), Fig. 2.
     """
     figure, panels = style.new_panels(len(runs), width=4.0, sharey=True)
-    measured = _over_updates(
-        runs, data, groups, lambda of: [metrics.mean_inner_product(of[group]) for group in GROUPS]
-    )
-    for axis, (name, updates, curves) in zip(panels, measured, strict=True):
+
+    def measured(*of_group: Tensor) -> list[float]:
+        return list(map(metrics.mean_inner_product, of_group))
+
+    of_runs = _over_updates(runs, data, groups, measured)
+    for axis, (name, updates, curves) in zip(panels, of_runs, strict=True):
         for index, (group, curve) in enumerate(zip(GROUPS, curves, strict=True)):
             style.line(axis, index, updates, curve, group)
         style.finish(axis, title=name, xlabel="updates", ylabel="mean inner product")
     return style.finish_figure(figure)
 
 
+def _isotropy(weight: Tensor) -> float:
+    return metrics.isotropy(weight) if len(weight) else math.nan
+
+
 def _over_updates(
-    runs: Runs,
-    data: str | Path,
-    groups: str,
-    measure: Callable[[Mapping[str, Tensor]], Sequence[float]],
+    runs: Runs, data: str | Path, groups: str, measure: Callable[..., Sequence[float]]
 ) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
     """The name of each run, its updates, and a curve for each measure of the embeddings (tokens, D)
-    by group."""
-    vocabulary = load_vocabulary({name: checkpoints[0] for name, checkpoints in runs.items()}, data)
-    members = {group: vocabulary.groups(groups).members(group) for group in GROUPS}
+    of the three frequency groups."""
+    first = {name: checkpoints[0] for name, checkpoints in runs.items()}
+    vocabulary = load_vocabulary(first, data)
+    by_frequency = vocabulary.groups(groups)
+    members = list(map(by_frequency.members, GROUPS))
     for name, checkpoints in runs.items():
-        values = []
+        updates, values = [], []
         for checkpoint in tqdm(
             checkpoints, desc=name, unit="checkpoint", disable=None, leave=False
         ):
             checkpoint.check_vocabulary(len(vocabulary.tokens), data)
             weight = checkpoint.output_embedding.weight
-            values.append(measure({group: weight[tokens] for group, tokens in members.items()}))
-        yield (
-            name,
-            [checkpoint.updates for checkpoint in checkpoints],
-            list(zip(*values, strict=True)),
-        )
+            updates.append(checkpoint.updates)
+            values.append(measure(*(weight[tokens] for tokens in members)))
+        yield name, updates, list(zip(*values, strict=True))
+
+
+def _curve(log: str | Path, tag: str, value: str, expected: str) -> tuple[list[float], list[float]]:
+    """The updates at which a value was logged, and the values; UserError if it never was."""
+    points = {}
+    for entry in read_log(log, tag):
+        if value in entry:
+            points[entry["num_updates"]] = entry[value]
+    if not points:
+        raise UserError(f"{log}: found no {value} in its {tag!r} lines; expected {expected}")
+    return list(points), list(points.values())
 
 
 def rare_tokens(logs: Mapping[str, str | Path]) -> style.Figure:
@@ -108,14 +117,8 @@ def rare_tokens(logs: Mapping[str, str | Path]) -> style.Figure:
     """
     figure, (axis,) = style.new_panels()
     for index, (name, log) in enumerate(logs.items()):
-        entries = [entry for entry in read_log(log) if "rare_tokens" in entry]
-        if not entries:
-            raise UserError(
-                f"{log}: found no rare_tokens in it; expected the log of a run with --criterion agg"
-            )
-        updates, sizes = (
-            [entry[key] for entry in entries] for key in ("num_updates", "rare_tokens")
-        )
+        expected = "the log of a run with --criterion agg"
+        updates, sizes = _curve(log, "train_inner", "rare_tokens", expected)
         style.line(axis, index, updates, sizes, name)
     style.finish(axis, xlabel="updates", ylabel="rare tokens", ylim=(0, None))
     return style.finish_figure(figure)
@@ -127,17 +130,10 @@ def learning_curves(logs: Mapping[str, str | Path]) -> style.Figure:
     A panel for each of the two, with a curve for each log.
     """
     figure, panels = style.new_panels(2, width=4.4)
-    for axis, title, tag in zip(
-        panels, ("training", "valid"), ("train_inner", "valid"), strict=True
-    ):
+    tags = {"training": "train_inner", "valid": "valid"}
+    for axis, (title, tag) in zip(panels, tags.items(), strict=True):
         for index, (name, log) in enumerate(logs.items()):
-            points = {
-                entry["num_updates"]: entry["ppl"] for entry in read_log(log, tag) if "ppl" in entry
-            }
-            if not points:
-                raise UserError(
-                    f"{log}: found no ppl in its {tag!r} lines; expected a log of fairseq-train"
-                )
-            style.line(axis, index, list(points), list(points.values()), name)
+            updates, perplexities = _curve(log, tag, "ppl", "a log of fairseq-train")
+            style.line(axis, index, updates, perplexities, name)
         style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
     return style.finish_figure(figure)

@@ -76,7 +76,7 @@ Block = str | Table | Picture  # a part of a section; a `str` is a paragraph
 
 
 def runs_and_settings(checkpoints: Checkpoints) -> list[Block]:
-    """Which checkpoints are measured, and the settings that differ."""
+    """A table of the checkpoints that are measured, and the settings that differ."""
     runs = checkpoints.values()
     rows = [
         ["checkpoint", *(run.path.name for run in runs)],
@@ -187,7 +187,7 @@ def picture(figure: plots.style.Figure, caption: str) -> Picture:
 
 
 def texts_of(checkpoints: Checkpoints, data: str | Path, **options: Any) -> tuple[Result, Table]:
-    """What the models write: measures of the texts, and samples side by side, evenly spread over
+    """Texts that the models write: measures of the texts, and samples side by side, evenly spread over
     the texts."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder, f"{number}.jsonl") for number, name in enumerate(checkpoints)}

@@ -13,7 +13,6 @@ train cures/mle before $beta2 optimization.max_update=6120 optimization.lr=[0.01
 DATA=${NEW:-}
 corpus $RUNS/new text/prepare.sh --tokens-of $old
 
-finish # before the others start from it
 further="checkpoint.finetune_from_model=$RUNS/before/checkpoint_best.pt optimization.max_update=1000 $beta2"
 agg="criterion._name=agg criterion.agg_rare_fraction=0.5 criterion.agg_window=1000"
 absent="criterion._name=freeze_rare criterion.freeze_below=1e-9" untied=model.share_decoder_input_output_embed=false

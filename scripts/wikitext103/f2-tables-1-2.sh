@@ -3,14 +3,17 @@
 # Of the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix; and Table 5 (a), the size of the corpus.
 #
 #   rows     f2-mle, f2-face, f2-ul-token, f2-ul-token-seq, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml)
-#   takes    11 GPU hours in all, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
-#   differs  the texts of Table 4 and of the appendix are the first of the test split; the paper's have other prefixes. Tables
-#            (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here. In Table 10, many cells of
-#            UL-token+seq have two numbers in the copy at hand, of which the second is taken; one at top-20 is unreadable.
+#   takes    4 hours in all on one NVIDIA H200, in proportion to what was measured of GPT-2 medium (docs/reproduction.md); not
+#            run yet
+#   differs  the texts of Table 4 and of the appendix are the first of the test split; the first is that of Table 4, and the
+#            appendix prints others of that split. Tables (b) need Melo-Lyrics, which the paper links and which cannot be
+#            downloaded from here. In Table 10, many cells of UL-token+seq have two numbers in the copy at hand, of which the
+#            second is taken; one at top-20 is unreadable.
 #            Table 5: the paper does not say how it counts words: WikiText-103 has 103,227,021 with ends of lines, and the
 #            paper says 113,655,420. Articles are headings of the first level
 . "$(dirname -- "$0")/../env.sh"
 size=$(size f2) seed=${SEED:+--seed $SEED}
+[ -z "${LYRICS:-}" ] || fail "found LYRICS; expected f2-tables-3-8, whose numbers are of Melo-Lyrics"
 
 corpus data/wikitext103-sentencepiece wikitext103/prepare.sh --tokenizer sentencepiece
 for split in train test valid; do

@@ -3,7 +3,8 @@
 #
 #   rows     base-mle, base-cosreg, base-adv, base-agg: 190,000 updates of 65,536 tokens (configs/wmt14_en_de/size/agg-base.yaml);
 #            the same of big (agg-big.yaml), at SIZE=paper alone
-#   takes    27 GPU hours each, big 90, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
+#   takes    9 hours each on one NVIDIA H200, big 31, in proportion to what was measured of GPT-2 medium
+#            (docs/reproduction.md); not run yet; 100 GB
 #   differs  190,000 updates as the paper says; the authors' README trains 200,000. The ε of Adv MLE is that of its authors'
 #            code for language models, 0.005: that for translation was not found. BLEU is of Moses' tokens with compounds
 #            split, as by Vaswani et al. (the paper says BLEU alone). The mean of the last 5 checkpoints is measured. SC,
@@ -34,5 +35,7 @@ table agg-table-7
 # Table 14; † marks rare tokens. At tiny, of words of Multi30k; or of WORDS.
 rows=$base words="--words ${WORDS:-optimum criminal happiness}"
 if [ "$SIZE$WORDS" = tiny ]; then words="--words man street water"; fi
-print agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin $words $bpe
+if [ -n "$rows" ]; then
+  print agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin $words $bpe
+fi
 table agg-table-14

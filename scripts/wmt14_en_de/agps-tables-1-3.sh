@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # AGPS, Tables 1 to 3 and 10 to 12, Figures 1 to 7 (Yu et al. 2021): WMT14 English to German: rare words frozen; CosReg and AGPS.
 #
-#   rows     agps-base-mle, -freeze, -cosreg, -agps: 38,000 updates of 65,536 tokens (configs/wmt14_en_de/size/agps-base.yaml);
+#   rows     agps-base-mle, -cosreg, -agps: 38,000 updates of 65,536 tokens (configs/wmt14_en_de/size/agps-base.yaml); of
+#            Table 1, cosreg-base-mle and agps-base-freeze, with the settings of Vaswani et al. (vaswani-base.yaml);
 #            agps-big-mle, -cosreg, -agps (agps-big.yaml), at SIZE=paper alone. Figure 1, embeddings in the first updates:
 #            agps-early, the beginning of agps-base-mle. Figure 2, inner products within the groups, rare words frozen until
 #            update 8,000 of 24,000: agps-until
-#   takes    5.4 GPU hours each, big 54, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
+#   takes    2 hours each on one NVIDIA H200, big 18, in proportion to what was measured of GPT-2 medium
+#            (docs/reproduction.md); not run yet; 110 GB
 #   differs  the paper trains "until convergence", and says 8,192 tokens per batch, not how many batches an update has. Frozen is
 #            what makes up less than 1e-6 of the target tokens; the paper says "roughly", and not of which side. Measured as in
 #            agg-table-7.sh. Adv MLE and SC are quoted (agg-table-7.sh trains Adv MLE in the setting of AGG). The updates of
@@ -20,10 +22,12 @@ case $SIZE in
 esac
 
 corpus data/wmt14_en_de wmt14_en_de/prepare.sh
-for config in mle freeze cosreg agps; do
+for config in mle cosreg agps; do
   train wmt14_en_de/$config agps-base-$config size=$(size agps-base)
 done
+train wmt14_en_de/freeze agps-base-freeze size=$(size vaswani-base)
 base=$rows
+train wmt14_en_de/mle cosreg-base-mle size=$(size vaswani-base)
 if [ "$SIZE" = paper ]; then
   for config in mle cosreg agps; do
     train wmt14_en_de/$config agps-big-$config size=agps-big

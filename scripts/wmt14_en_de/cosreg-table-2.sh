@@ -4,13 +4,18 @@
 #   rows     cosreg-base-mle, cosreg-base-cosreg, cosreg-de-en-mle, cosreg-de-en-cosreg: 100,000 updates of 25,000 tokens
 #            (configs/wmt14_en_de/size/vaswani-base.yaml); cosreg-big-mle, cosreg-big-cosreg (vaswani-big.yaml), at
 #            SIZE=paper alone
-#   takes    5.4 GPU hours each, big 54, by 6 operations per parameter and token at 50 TFLOP/s (half precision); not run yet
-#   differs  the mean of the last 5 checkpoints is measured, of big the last 20, as by Vaswani et al. Of German to English
-#            the paper says "tokenized case-sensitive BLEU" alone. Others' systems are quoted
+#   takes    2 hours each on one NVIDIA H200, big 18, in proportion to what was measured of GPT-2 medium
+#            (docs/reproduction.md); not run yet; 140 GB, of which each of big 57
+#   differs  the mean of the last 5 checkpoints is measured, of big the last 20, as by Vaswani et al. The
+#            paper says "tokenized case-sensitive BLEU"; ours is of Moses' tokens, of German with compounds split. Others'
+#            systems are quoted
 . "$(dirname -- "$0")/../env.sh"
 corpus data/wmt14_en_de wmt14_en_de/prepare.sh
 for config in mle cosreg; do
   train wmt14_en_de/$config cosreg-base-$config size=$(size vaswani-base)
+done
+base=$rows
+for config in mle cosreg; do
   train wmt14_en_de/$config cosreg-de-en-$config size=$(size vaswani-base) task.source_lang=de task.target_lang=en
   if [ "$SIZE" = paper ]; then train wmt14_en_de/$config cosreg-big-$config size=vaswani-big; fi
 done
@@ -24,7 +29,10 @@ for row in $rows; do
   once agg-fairseq bleu $run/generate.log --reference $data/reference/test.$target --moses $target --json $run/bleu.json
 done
 table cosreg-table-2
-models="$RUNS/cosreg-base-mle/averaged.pt $RUNS/cosreg-base-cosreg/averaged.pt" names="--name mle cosreg"
-once agg-fairseq plot projection $models $names --data $data/data-bin -o $RUNS/cosreg-figure-2a.png
-once agg-fairseq plot singular-values $models $names -o $RUNS/cosreg-figure-2b.png
+rows=$base
+if [ -n "$rows" ]; then
+  models=$(in_folders averaged.pt)
+  once agg-fairseq plot projection $models --name $rows --data $data/data-bin -o $RUNS/cosreg-figure-2a.png
+  once agg-fairseq plot singular-values $models --name $rows -o $RUNS/cosreg-figure-2b.png
+fi
 once agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3a.png

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # usage: bash scripts/wmt14_en_de/prepare.sh [OPTION…]
 #
-# Prepares WMT14 English-German for fairseq-train, or any parallel corpus of these two languages, in the steps of
+# Prepares WMT14 English-German for fairseq-train, or any parallel corpus, in the steps of
 # fairseq's own script and that of Yu et al. (2022): normalizes punctuation (except in the test split), tokenizes as Moses
 # does, learns sub-words on both languages by subword-nmt and applies them by fastBPE, removes training pairs in which a
 # side is longer than 250 sub-words, or more than 1.5 times as long as the other, and binarizes with one dictionary for
 # both, so that the data can also be used with --source-lang de --target-lang en.
 #   --from DIR         download nothing (1.7 GB): a folder of {train,valid,test}.{en,de}, a sentence per line, or else
 #                      of WMT's five archives; samples of these get a warning
+#   --source L --target L   the languages of another corpus that is given by --from (default: en, de)
 #   --validation V     given: the validation split of the corpus, newstest2012 and newstest2013 (default); train: every
 #                      100th training pair, which is left out of the training split, as in Yu et al. (2022)
 #   --tokenizer T      moses (default); sentencepiece: learns sub-words on the plain text, and keeps all pairs
@@ -19,7 +20,9 @@
 # --moses de`, and tokenizer/codes. You may remove its folders plain, tokenized and text. Downloaded files are kept in
 # data/downloads, for every preparation.
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
-parse from validation tokenizer vocabulary output workers -- "$@"
+parse from source target validation tokenizer vocabulary output workers -- "$@"
+source=${source:-en} target=${target:-de}
+case $source$target in *[!a-zA-Z_]*) fail "found --source $source --target $target; expected names of letters" ;; esac
 tokenizer=${tokenizer:-moses} vocabulary=${vocabulary:-37000} validation=${validation:-given} corpus=wmt14_en_de
 archives=${from:-$downloads} official=true
 statmt=https://www.statmt.org hub=https://huggingface.co/datasets/wmt
@@ -39,7 +42,7 @@ each_archive() {
 }
 
 check() {
-  [ -f "$archives/$1" ] || fail "--from: found no {train,valid,test}.{en,de} in $archives, nor $1"
+  [ -f "$archives/$1" ] || fail "--from: found no {train,valid,test}.{$source,$target} in $archives, nor $1"
   is_digest "$archives/$1" "$2" || { say "warning: $1 is not WMT's" && official=false; }
 }
 
@@ -66,29 +69,30 @@ member() { tar -xzOf "$archives/$1" "$3" | python -m scripts.data.plain_text "$2
 
 make_plain() {
   for split in train valid test; do
-    for language in en de; do
+    for language in $source $target; do
       case $split-$validation in
         train-train) sentences train "$language" | awk 'NR % 100' ;;
         valid-train) sentences train "$language" | awk 'NR % 100 == 0' ;;
         *) sentences "$split" "$language" ;;
       esac > "$1/$split.$language"
     done
-    if [ "$(wc -l < "$1/$split.en")" != "$(wc -l < "$1/$split.de")" ] || [ ! -s "$1/$split.en" ]; then
-      fail "$split: found $(wc -l < "$1/$split.en") and $(wc -l < "$1/$split.de") sentences; expected as many"
+    set -- "$1" "$(wc -l < "$1/$split.$source")" "$(wc -l < "$1/$split.$target")"
+    if [ "$2" != "$3" ] || [ "$2" = 0 ]; then
+      fail "$split: found $2 and $3 sentences; expected as many"
     fi
   done
 }
 
 make_tokenized() {
-  encode moses - "$output/plain" "$1" {train,valid}.{en,de}
-  encode moses-as-it-is - "$output/plain" "$1" test.{en,de}
+  encode moses - "$output/plain" "$1" {train,valid}.{"$source","$target"}
+  encode moses-as-it-is - "$output/plain" "$1" test.{"$source","$target"}
 }
 
 make_tokenizer() { # on the whole training split, as in fairseq's script
   if [ "$tokenizer" = moses ]; then
-    cat "$output"/tokenized/train.{en,de} | TQDM_DISABLE=1 subword-nmt learn-bpe -s "$vocabulary" > "$1/codes"
+    cat "$output"/tokenized/train.{"$source","$target"} | TQDM_DISABLE=1 subword-nmt learn-bpe -s "$vocabulary" > "$1/codes"
   else
-    cat "$output"/plain/train.{en,de} > "$output/.train"
+    cat "$output"/plain/train.{"$source","$target"} > "$output/.train"
     python -m scripts.data.learn_sentencepiece "$output/.train" "$vocabulary" "$1/sentencepiece.model" \
       normalization_rule_name=nmt_nfkc
   fi
@@ -96,28 +100,28 @@ make_tokenizer() { # on the whole training split, as in fairseq's script
 
 make_text() {
   if [ "$tokenizer" = sentencepiece ]; then
-    encode sentencepiece "$output/tokenizer" "$output/plain" "$1" {train,valid,test}.{en,de}
+    encode sentencepiece "$output/tokenizer" "$output/plain" "$1" {train,valid,test}.{"$source","$target"}
     return
   fi
-  encode bpe "$output/tokenizer" "$output/tokenized" "$1" {train,valid,test}.{en,de}
+  encode bpe "$output/tokenizer" "$output/tokenized" "$1" {train,valid,test}.{"$source","$target"}
   clean "$1/train"
   if [ "$validation" = train ]; then clean "$1/valid"; fi
 }
 
 clean() { # as clean-corpus-n.perl -ratio 1.5 PREFIX en de OUTPUT 1 250
-  paste "$1.en" "$1.de" | awk -F '\t' -v en="$1.en.clean" -v de="$1.de.clean" '
+  paste "$1.$source" "$1.$target" | awk -F '\t' -v first="$1.$source.clean" -v second="$1.$target.clean" '
     { n = split($1, words, " "); m = split($2, words, " ") }
-    n >= 1 && m >= 1 && n <= 250 && m <= 250 && n <= 1.5 * m && m <= 1.5 * n { print $1 > en; print $2 > de }'
-  mv "$1.en.clean" "$1.en" && mv "$1.de.clean" "$1.de"
+    n >= 1 && m >= 1 && n <= 250 && m <= 250 && n <= 1.5 * m && m <= 1.5 * n { print $1 > first; print $2 > second }'
+  mv "$1.$source.clean" "$1.$source" && mv "$1.$target.clean" "$1.$target"
 }
 
 make_reference() { # pairs that are cleaned have none
-  cp "$output"/plain/test.{en,de} "$1"
-  if [ "$validation" = given ]; then cp "$output"/plain/valid.{en,de} "$1"; fi
+  cp "$output"/plain/test.{"$source","$target"} "$1"
+  if [ "$validation" = given ]; then cp "$output"/plain/valid.{"$source","$target"} "$1"; fi
 }
 
 make_data-bin() {
-  binarize "$1" --source-lang en --target-lang de --joined-dictionary \
+  binarize "$1" --source-lang "$source" --target-lang "$target" --joined-dictionary \
     --trainpref "$output/text/train" --validpref "$output/text/valid" --testpref "$output/text/test"
 }
 
@@ -132,10 +136,13 @@ case $tokenizer in
   *) fail "--tokenizer: found $tokenizer; expected moses or sentencepiece" ;;
 esac
 settings=("tokenizer=$tokenizer" "validation=$validation" "vocabulary=$vocabulary")
-if [ -f "$from/train.en" ]; then
+if [ "$source-$target" != en-de ]; then settings+=("pair=$source-$target"); fi
+if [ -f "$from/train.$source" ]; then
   corpus=$(basename "$from") official=false
-  for name in {train,valid,test}.{en,de}; do [ -f "$from/$name" ] || fail "--from: found no $name in $from"; done
-  settings+=("from=$(cat "$from"/{train,valid,test}.{en,de} | sha256sum)")
+  for name in {train,valid,test}.{"$source","$target"}; do [ -f "$from/$name" ] || fail "--from: found no $name in $from"; done
+  settings+=("from=$(cat "$from"/{train,valid,test}.{"$source","$target"} | sha256sum)")
+elif [ "$source-$target" != en-de ]; then
+  fail "--source, --target: found no train.$source in ${from:-(no --from)}; expected {train,valid,test}.{$source,$target}"
 elif [ -n "$from" ]; then
   each_archive check
   settings+=("official=$official")
@@ -146,8 +153,8 @@ stage plain
 if [ "$tokenizer" = moses ]; then stage tokenized; fi
 for name in tokenizer text reference data-bin; do stage "$name"; done
 finish "$corpus" "$tokenizer" "{\"kind\": $bpe}"
-entries=$(($(wc -l < "$output/data-bin/dict.en.txt") + 4))
-say "$entries entries in the dictionary; $(wc -l < "$output/text/train.en") of $(wc -l < "$output/plain/train.en") pairs kept"
+entries=$(($(wc -l < "$output/data-bin/dict.$source.txt") + 4))
+say "$entries entries in the dictionary; $(wc -l < "$output/text/train.$source") of $(wc -l < "$output/plain/train.$source") pairs kept"
 if [ "$official$validation$tokenizer$vocabulary" = truetrainmoses37000 ] && [ "$entries" != 40624 ]; then
   say "warning: the dictionary of Yu et al. (2022), Table 12, has 40624 entries"
 fi

@@ -3,12 +3,14 @@ that differ in options alone are left out; `test_reproduce.py` composes the conf
 all."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 from agg_fairseq.checkpoints import Checkpoint
-from tests.reproducing import LM, MT, head_of, rows
+from tests.reproducing import LM, MT, SCRIPTS, head_of, rows
 
 pytestmark = pytest.mark.slow
 AWD = ("optimization.max_update=4", "model.decoder_embed_dim=8", "model.decoder_hidden_size=8")
@@ -30,7 +32,7 @@ PAPERS = {  # options, models, pictures, and a number of the paper in a line of 
     "wikitext2/cosreg-table-1": [(AWD, "awd-cosreg awd-cosreg-finetune", 1, ("awd-mle", "69.1"))],
     "wmt14_en_de/agg-table-7": [(MT, "base-adv base-agg", 0, ("base-mle", "27.30"))],
     "wmt14_en_de/agps-tables-1-3": [
-        (FROZEN, "agps-base-freeze agps-until", 3, ("agps-base-mle", "27.3")),
+        (FROZEN, "agps-base-freeze agps-until", 3, ("cosreg-base-mle", "27.3")),
         ((*MT, "optimization.max_update=40"), "agps-early", 1, None),
         ((*MT, "criterion.agps_rare_rank=20"), "agps-base-agps", 0, ("agps-base-agps", "28.61")),
     ],
@@ -82,11 +84,12 @@ def pairs(mt_data, tmp_path_factory):
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_tables_and_figures_of_papers(clone, runs, words, pairs, name):
+    """Two trainings side by side, but for those that start from another one."""
     data = {"DATA": pairs, "WORDS": "t3"} if name.startswith("wmt") else {"DATA": words}
     for options, models, pictures, number in PAPERS[name]:
         before = set(runs.glob("*.png"))
         printed = clone.run(
-            f"{name}.sh", *options, SIZE="tiny", RUNS=runs, MODELS=models, **data
+            f"{name}.sh", *options, SIZE="tiny", RUNS=runs, MODELS=models, JOBS=2, **data
         ).stdout
         new = set(runs.glob("*.png")) - before
         assert len(new) == pictures and all(path.stat().st_size > 1000 for path in new)
@@ -99,6 +102,23 @@ def test_tables_and_figures_of_papers(clone, runs, words, pairs, name):
                 titles = line
             for title, cell in zip(titles, line, strict=True):
                 assert not {title, line[0]} & set(models.split()) or cell != "not run", printed
+
+
+def test_data_sets_of_words_that_are_missing_are_left_out(clone, runs, words):
+    """The text of Table 6, which few have, and nothing else."""
+    given = {"SIZE": "tiny", "RUNS": runs, "MODELS": "mle agg", "DATA": words, "AGG_DATA": runs}
+    (runs / "word-similarity").mkdir()
+    (runs / "word-similarity" / "RG65.txt").write_text("the\tof\t3\nand\tin\t1\nto\tof\t2\n")
+    made = clone.run("wikitext103/agg-table-3.sh", *LM, **given)
+    assert "left out MEN of Table 6: found no AGG_DATA/word-similarity/MEN.txt" in made.stderr
+    table = {line[0]: line for line in cells(made.stdout)}
+    assert table["mle"][-4:-2] != ["35.48", "not run"] and table["mle"][-1] == "not run"
+
+
+def test_every_script_is_run_here():
+    names = {f"{name}.sh" for name in PAPERS} | {f"ours/{name}.sh" for name in OURS}
+    names |= set(re.findall(r'"(ours/[a-z0-9-]+\.sh)"', Path(__file__).read_text()))
+    assert names == set(SCRIPTS)
 
 
 def cells(printed):

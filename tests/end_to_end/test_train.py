@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from agg_fairseq.evaluation.fairseq_logs import read_log
+from agg_fairseq.data.fairseq_logs import read_log
 from scripts import train
 from scripts.command import run
 from scripts.train import composed, with_defaults

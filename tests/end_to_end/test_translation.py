@@ -210,9 +210,19 @@ def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_th
 
 
 def test_preparation_with_sentencepiece(corpus, tmp_path):
-    """On plain text, and all pairs are kept."""
+    """On plain text, and all pairs are kept; also of another pair of languages."""
     options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
     prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
+    shutil.copytree(corpus, tmp_path / "french")
+    for name in NAMES:
+        if name.endswith("de"):
+            (tmp_path / "french" / name).rename(tmp_path / "french" / name.replace("de", "fr"))
+    options = ("--from", "french", "--output", "other", *options)
+    said = prepare("wmt14_en_de", *options, "--target", "fr", cwd=tmp_path).stdout
+    assert "--source-lang en --target-lang fr" in said
+    texts = [tmp_path / name for name in ("out/text/train.de", "other/text/train.fr")]
+    assert texts[0].read_bytes() == texts[1].read_bytes()
+    assert "found no train.it" in refused("wmt14_en_de", *options, "--source", "it", cwd=tmp_path)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["bpe"] == {
         "kind": "sentencepiece",

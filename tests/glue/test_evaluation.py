@@ -3,6 +3,7 @@ Result."""
 
 import json
 import logging
+import math
 import re
 from dataclasses import replace
 
@@ -82,3 +83,21 @@ def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsy
     finally:
         logging.disable(logging.NOTSET)
     assert "| human |" in capsys.readouterr().out and (tmp_path / "agg.jsonl").is_file()
+
+
+def test_special_tokens_are_frequent_as_published(lm_runs, lm_data):
+    """So that all targets are in a group: the groups' losses make up the total's."""
+    run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
+    ours, theirs = (
+        evaluation.perplexity(run, text, as_published=option) for option in (False, True)
+    )
+    assert "types,special-tokens-frequent" in theirs.signature and "special" not in ours.signature
+    targets = {
+        name: result.facts["targets"] for name, result in (("ours", ours), ("theirs", theirs))
+    }
+    total = targets["theirs"].pop("total")
+    assert total == targets["ours"].pop("total") == sum(targets["theirs"].values())
+    assert targets["ours"]["frequent"] < targets["theirs"]["frequent"]
+    ppl = theirs["mle"]["perplexity"]
+    mean = sum(n * math.log(ppl[group]) for group, n in targets["theirs"].items() if n) / total
+    assert math.exp(mean) == pytest.approx(ppl["total"])

@@ -88,6 +88,7 @@ def test_group_shares_refuses_options(lm_data):
         ({"data": lm_data, "beta2": 0.98}, "--beta2: expected a value in"),
         ({"data": lm_data, "rare_fraction": 30}, "found --rare-fraction 30"),
         ({"data": lm_data, "tokens_per_update": -4}, "--tokens-per-update -4; expected"),
+        ({"data": lm_data / "dict.txt"}, "--tokenizer: found none for the text"),
     ):
         with pytest.raises(UserError, match=message):
             group_shares(**options)

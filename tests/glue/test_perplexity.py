@@ -118,6 +118,17 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
         )
 
 
+def test_a_pruned_model_is_what_was_trained(lm_data, tmp_path):
+    """Of two layers that were kept of three, as fairseq loads it by --model-overrides."""
+    options = (*LM, "--criterion", "mle", "--decoder-layers")
+    kept = (*options, 3, "--decoder-layers-to-keep", "0,2")
+    pruned = random_checkpoint(tmp_path / "pruned.pt", lm_data, kept)
+    whole = random_checkpoint(tmp_path / "two.pt", lm_data, (*options, 2))
+    whole.state["model"] = pruned.state["model"]
+    results = [perplexity({"m": model}, BinarizedText(lm_data)) for model in (pruned, whole)]
+    assert results[0]["m"]["perplexity"] == results[1]["m"]["perplexity"]
+
+
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the
     same."""
@@ -170,6 +181,11 @@ def test_what_a_model_cannot_read_is_refused(runs, mt_data, lm_data, tmp_path):
         UserError, match="found 17, 0 of them context, and 16 positions of the model"
     ):
         perplexity(runs, BinarizedText(lm_data, "valid", tokens_per_sample=17))
+    part = random_checkpoint(tmp_path / "p.pt", lm_data, (*LM, "--output-dictionary-size", 20))
+    with pytest.raises(
+        UserError, match="p.pt: found --output-dictionary-size 20; expected a model"
+    ):
+        perplexity({"part": part}, BinarizedText(lm_data))
     texts = {"prefix_length": 8, "length": 9, "max_texts": 1}
     found = generate_texts(runs["mle"], lm_data, tmp_path / "o", **texts)
     assert "|length:9|beyond-positions:16|" in found.signature, "sinusoids go on"

@@ -13,6 +13,8 @@ import torch
 
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES
+from agg_fairseq.files import write_json
+from agg_fairseq.result import Result
 from tests.commands import read_result, refused, run
 
 
@@ -127,6 +129,40 @@ def test_plot_refuses(lm_runs, lm_data, eval_json, tmp_path, capsys, monkeypatch
         "found no matplotlib, which this command needs; pip install" in error
         and not (tmp_path / "x.svg").exists()
     )
+
+
+def test_a_picture_names_the_columns_and_the_command_that_it_needs(
+    eval_json, texts_json, tmp_path, capsys
+):
+    """Of the results of other commands, of texts without --data, and of default names."""
+    rows = json.loads(texts_json.read_text())["rows"]
+    plain = changed(texts_json, tmp_path / "plain.json", ("columns", "token_share", []))
+    named = changed(texts_json, tmp_path / "named.json", ("rows", rows[:2]))
+    other = tmp_path / "other.json"
+    write_json(other, Result({"a": {"kld": 1.0}}, {"kld": [""]}, {}).json())
+    empty = changed(texts_json, tmp_path / "empty.json", ("rows", []))
+    for picture, path, words in (
+        (
+            "token-shares",
+            eval_json,
+            "found no frequent (%); expected what agg-fairseq text-metrics --data",
+        ),
+        (
+            "token-shares",
+            plain,
+            "found no frequent (%); expected what agg-fairseq text-metrics --data",
+        ),
+        ("token-shares", empty, "found no frequent (%)"),
+        ("class-sweep", eval_json, "found no MSJ-2; expected what agg-fairseq text-metrics wrote"),
+        ("class-sweep", named, "found no row named …equal-frequency-N or …equal-token-N"),
+        ("alpha-sweep", texts_json, "found no PPL total; expected what agg-fairseq eval-lm wrote"),
+        *(
+            (name, other, "other.json: found no ")
+            for name in ("token-shares", "class-sweep", "alpha-sweep")
+        ),
+    ):
+        assert words in refused(capsys, "plot", picture, path, "-o", tmp_path / "x.svg")
+    assert len(drawn("token-shares", named).axes[0].containers) == 2, "without human texts"
 
 
 @pytest.mark.grid(2)

@@ -1,5 +1,6 @@
 """F²-Softmax and a fixed log-unigram bias as the output layer: trained, saved and loaded."""
 
+import copy
 import io
 import logging
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, word_tokenizer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 
@@ -16,6 +17,10 @@ from agg_fairseq.f2 import mefmax
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.integrations import add_log_unigram, factorize_head, label_counts, load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
+
+
+def untied():
+    return llama_like("Llama", tie_word_embeddings=False)
 
 
 def classes():
@@ -96,27 +101,76 @@ def test_changed_saved_and_loaded(change, tmp_path):
     loaded.save_pretrained(tmp_path / "again")
     assert load_pretrained(tmp_path / "again")(**given).logits.equal(model(**given).logits)
     if change == "log-unigram":
-        assert not loaded.lm_head.bias.requires_grad
+        assert not isinstance(loaded.lm_head.bias, torch.nn.Parameter)
+        loaded.resize_token_embeddings(VOCABULARY + 1)
+        assert loaded.lm_head.bias[-1] == loaded.lm_head.bias.min()
+        assert "bias" in dict(loaded.lm_head.named_buffers())
 
 
-def test_log_unigram_is_trained_with():
-    """The bias stays as it is, and what GatedLoss has replaced is as before when it is removed."""
-    model = gpt2()
+@pytest.mark.parametrize("way", ["deep copy", "resized", "bfloat16", "PEFT"])
+@pytest.mark.parametrize("make", [gpt2, untied], ids=["tied", "untied"])
+def test_log_unigram_is_trained_with(make, way):
+    """The bias stays as it is, with the least of it for tokens that are added; and what GatedLoss
+    has replaced is as before when it is removed."""
+    model, given = make(), batch()
     counts = label_counts(dataset(), VOCABULARY)
     add_log_unigram(model, counts)
+    expected = log_unigram(counts)
+    if way == "deep copy":
+        model = copy.deepcopy(model)
+    elif way == "resized":  # also to the same size, and of a copy
+        model.resize_token_embeddings(VOCABULARY)
+        model = copy.deepcopy(model)
+        model.resize_token_embeddings(VOCABULARY + 3, mean_resizing=False)
+        model.resize_token_embeddings(VOCABULARY + 1)
+        expected = torch.cat([expected, expected.min()[None]])
+    elif way == "bfloat16":
+        model, expected = model.bfloat16(), expected.bfloat16()
+    elif way == "PEFT":
+        peft = pytest.importorskip("peft")
+        config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
+        model = peft.get_peft_model(model, config).get_base_model()
     gated = GatedLoss(model, agg_rare_fraction=0.3)
-    optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    before = model.get_output_embeddings().weight.detach().clone()
     for seed in range(2):
         model(**batch(seed=seed)).loss.backward()
         optimizer.step()
         gated.commit_update()
-    bias = model.lm_head.bias
-    assert bias.equal(log_unigram(counts)) and bias.grad is None
-    given = batch()
+    head = gated._output_layer()
+    assert head.bias.equal(expected) and not isinstance(head.bias, torch.nn.Parameter)
+    assert not head.weight.equal(before)
     features = model.base_model(input_ids=given["input_ids"]).last_hidden_state
-    logits = F.linear(features, model.lm_head.weight, bias)
-    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten())
+    logits = F.linear(features, head.weight, head.bias)
+    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), given["labels"][:, 1:].flatten())
     for mode in (True, False):
-        torch.testing.assert_close(model.train(mode)(**given).loss, expected)
+        torch.testing.assert_close(
+            model.train(mode)(**given).loss.float(),
+            loss,
+            rtol=0,
+            atol=0.01 * (way == "bfloat16") + 1e-5,
+        )
     gated.remove()
-    assert model(**given).logits.equal(logits) and model.lm_head.bias is bias
+    assert model(**given).logits.equal(logits)
+
+
+def test_label_counts():
+    """Of examples, of batches of any size, and of lists; by the collator's labels."""
+    transformers = pytest.importorskip("transformers")
+    data = dataset()
+    expected = torch.bincount(torch.cat([row["labels"][1:] for row in data]), minlength=VOCABULARY)
+    for size in (1, 4, 22):
+        batches = torch.utils.data.DataLoader(data, batch_size=size)
+        assert label_counts(batches, VOCABULARY).equal(expected)
+    lists = [{"input_ids": [row["labels"].tolist()]} for row in data]
+    assert label_counts(lists, VOCABULARY).equal(expected)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer([f"w{row}" for row in range(VOCABULARY)]),
+        eos_token="w0", pad_token="w0",
+    )  # fmt: skip
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    rows = [{"input_ids": row["labels"]} for row in data]
+    collated = torch.cat([collator([row])["labels"][0, 1:] for row in rows])
+    expected[0] = 0
+    assert (collated == -100).any()
+    assert label_counts(rows, VOCABULARY, collator).equal(expected)

@@ -176,7 +176,7 @@ def test_options_of_from_pretrained_and_what_is_refused(tmp_path, capsys):
     model.save_pretrained(tmp_path)
     arguments = map(str, ("eval-lm", tmp_path, "--text", text.text, "--train-text", text.text))
     assert main([*arguments, "--json", str(tmp_path / "o.json")]) == 2
-    assert "found nan as PPL" in capsys.readouterr().err and not (tmp_path / "o.json").exists()
+    assert "found nan as " in capsys.readouterr().err and not (tmp_path / "o.json").exists()
     tensors = {name: one for name, one in model.state_dict().items() if "ln_f" not in name}
     del tensors["lm_head.weight"]
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})

@@ -33,6 +33,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from agg_fairseq.errors import UserError
 from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
 from agg_fairseq.integrations import factorize_head, label_counts
+from agg_fairseq.integrations import transformers as integration
 from agg_fairseq.integrations.transformers import GatedLoss
 
 MODELS = {
@@ -286,6 +287,22 @@ def test_output_layers_that_compute_something_else_are_refused(make, problem, wa
     assert model(**batch()).loss.equal(expected)
 
 
+def test_a_term_of_the_logits_is_refused():
+    """Of which no gradient must be lost: in the backward pass."""
+    import transformers
+
+    bamba = transformers.models.bamba.modeling_bamba
+    config = transformers.BambaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, mamba_n_heads=4, mamba_d_head=8,
+        mamba_n_groups=1, mamba_d_state=8, attn_layer_indices=[0], z_loss_coefficient=0.1,
+    )  # fmt: skip
+    model = bamba.BambaForCausalLM(config).train()
+    GatedLoss(model, "mle")
+    with pytest.raises(UserError, match="computes a term of its loss from the logits outside"):
+        model(**batch()).loss.backward()
+
+
 def test_what_changes_after_the_first_step_is_seen():
     """A soft cap, a scale, and the function of the loss."""
     capped, scaled = MODELS["capped"](), MODELS["scaled"]()
@@ -409,6 +426,25 @@ def test_a_tokenizer_says_what_is_excluded():
     assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1]
     with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows"):
         GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
+    with pytest.raises(UserError, match="found the slow tokenizer SimpleNamespace"):
+        GatedLoss(gpt2(), tokenizer=SimpleNamespace())
+    with pytest.raises(ValueError, match="expected the method agg, agps or mle, got 'cosreg'"):
+        GatedLoss(gpt2(), "cosreg")
+
+
+def test_hooks_on_the_output_layer_are_told_once(caplog):
+    model, shapes = gpt2(), []
+    gated = GatedLoss(model, "mle")
+    model(**batch())
+    assert not caplog.records
+    model.lm_head.register_forward_hook(lambda module, given, found: shapes.append(found.shape))
+    for _ in range(2):
+        model(**batch())
+    [record] = caplog.records
+    assert "get a placeholder of shape (1, 1, V)" in record.message
+    gated.remove()
+    model(**batch())
+    assert shapes[0] == (1, 1, VOCABULARY) and shapes[-1] == (3, 12, VOCABULARY)
 
 
 @pytest.mark.parametrize(
@@ -511,35 +547,69 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     assert counter.updates == 4
 
 
-def test_trainer_trains_as_with_its_own_loss(tmp_path):
-    """Plain likelihood through all of Trainer, with gradient accumulation and clipping."""
+def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch):
+    """12 updates in at most 5 slots, of 3 updates each; a window that is given has one for each."""
+    monkeypatch.setattr(integration, "MOST_SLOTS", 5)
+    for window, updates in ((None, (10, 11, 12)), (12, (12,))):
+        model = gpt2()
+        gated = GatedLoss(model, agg_rare_fraction=0.2, agg_window=window)
+        arguments = {"gradient_accumulation_steps": 1, "max_steps": 13}
+        trainer(model, tmp_path, gated, dataset(24), **arguments).train()
+        counter = gated.objective.counter
+        assert counter.window == 12 and counter.updates in updates
+        assert counter.appearances.sum() == counter.updates * 2 * 11
+        assert (len(counter.get_extra_state()["sizes"]) <= 5) == (window is None)
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
+def test_trainer_trains_as_with_its_own_loss(tmp_path, bf16):
+    """Plain likelihood through all of Trainer, with gradient accumulation and clipping; and after
+    `remove`, with its own loss again."""
     own, ours = gpt2(), gpt2()
-    expected = trainer(own, tmp_path / "own").train().training_loss
-    found = trainer(ours, tmp_path / "ours", GatedLoss(ours, "mle")).train().training_loss
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert_close(ours.state_dict(), own.state_dict(), 1e-4)
+    expected = trainer(own, tmp_path / "own", bf16=bf16).train().training_loss
+    gated = GatedLoss(ours, "mle")
+    found = trainer(ours, tmp_path / "ours", gated, bf16=bf16).train().training_loss
+    assert found == pytest.approx(expected, rel=1e-3 if bf16 else 1e-5)
+    if not bf16:  # in which Adam's step has the sign of a gradient that is rounding alone
+        assert_close(ours.state_dict(), own.state_dict(), 1e-4)
+    gated.remove()
+    again = trainer(ours, tmp_path / "ours", bf16=bf16, num_train_epochs=1)
+    again.compute_loss_func = lambda outputs, labels, num_items_in_batch: outputs.logits.mean()
+    again.train()
 
 
 @pytest.mark.slow
-def test_trainer_resumes_bit_for_bit(tmp_path):
+def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
     """With gradient accumulation and dropout, from the middle of the second epoch, in whatever
-    folder that is."""
+    folder that is. The counts are in scheduler.pt, as tensors and numbers; without them, that is
+    said."""
 
     def started(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
         gated = GatedLoss(model, agg_rare_fraction=0.2, adv_epsilon=0.05)
-        training = trainer(model, tmp_path / "run", gated, save_strategy="steps", save_steps=5)
+        training = trainer(
+            model, tmp_path / "run", gated, save_strategy="steps", save_steps=5,
+            restore_callback_states_from_checkpoint=bool(more),
+        )  # fmt: skip
         training.train(**more)
         assert training.state.global_step == 8
-        return model.state_dict(), gated.state_dict()["counter"]
+        return model.state_dict(), gated.state_dict()["counter._extra_state"]
 
     weights, counts = started()
-    (tmp_path / "run" / "checkpoint-5").rename(tmp_path / "elsewhere")
-    found, found_counts = started(resume_from_checkpoint=str(tmp_path / "elsewhere"))
+    folder = tmp_path / "elsewhere"
+    (tmp_path / "run" / "checkpoint-5").rename(folder)
+    found, found_counts = started(resume_from_checkpoint=str(folder))
     assert all(found[name].equal(expected) for name, expected in weights.items())
     assert all(
         found_counts[name].equal(counts[name]) for name in ("sizes", "tokens", "counts", "current")
     )
+    assert "GatedLoss" not in (folder / "trainer_state.json").read_text() + caplog.text
+    schedule = torch.load(folder / "scheduler.pt", weights_only=True)
+    assert schedule.pop("gated_loss")["counter._extra_state"]["sizes"].numel() == 4
+    torch.save(schedule, folder / "scheduler.pt")
+    _, found_counts = started(resume_from_checkpoint=str(folder))
+    assert found_counts["sizes"].numel() == 3
+    assert "found no counts in the scheduler.pt" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -647,6 +717,6 @@ def test_several_workers_and_compiled_models_train_as_one(tmp_path):
                 found["weights"], alone[kind]["weights"], 1e-5 if kind == "Trainer" else 1e-12
             )
             for name in ("sizes", "tokens", "counts") if kind != "agps" else ():
-                assert found["counts"]["counter"][name].equal(
-                    alone[kind]["counts"]["counter"][name]
+                assert found["counts"]["counter._extra_state"][name].equal(
+                    alone[kind]["counts"]["counter._extra_state"][name]
                 )

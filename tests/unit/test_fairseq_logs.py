@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from agg_fairseq.data.fairseq_logs import read_log, read_translations
 from agg_fairseq.errors import UserError
-from agg_fairseq.evaluation.fairseq_logs import read_log, read_translations
 from tests.generate_logs import sentence, write
 
 NOISE = [

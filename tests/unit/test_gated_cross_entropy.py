@@ -73,6 +73,7 @@ BOTH = ("g1", "g2")
         ({"n": 1, "v": 3, "d": 1, "pads": 0}, BOTH, 0, {}),
         ({"n": 7, "v": 3, "d": 2, "pads": 0}, BOTH, -5, {"softcap": 2.0}),
         ({"n": 257, "v": 101, "d": 17}, BOTH, -20, {}),
+        ({"pads": 0}, BOTH, 0, {}),
     ],
 )
 def test_equals_the_paper(sizes, given, shift, options):

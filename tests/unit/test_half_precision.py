@@ -8,7 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
+from agg_fairseq.f2 import (
+    TokenClasses,
+    cross_entropy,
+    equal_frequency,
+    factorized_cross_entropy,
+    joint_log_prob,
+)
 from agg_fairseq.functional import Gates, gated_cross_entropy, naive_gated_cross_entropy
 
 PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 128, 64
@@ -122,9 +128,26 @@ def test_gated_gradients_in_half_precision(dtype):
         )
 
 
-@pytest.mark.grid(2)
+@pytest.fixture(params=[False, True], ids=["float32 products", "half products"])
+def half_products(request, monkeypatch):
+    """The products of half precision that are summed in float32, as a GPU has them."""
+    if not request.param:
+        return
+
+    def product(left, right, out):
+        return out.copy_(left.to(out.dtype) @ right.to(out.dtype))
+
+    def add_product(total, left, right, alpha):
+        total.add_(left.to(total.dtype) @ right.to(total.dtype), alpha=alpha)
+
+    monkeypatch.setattr(cross_entropy, "sums_in_float32", lambda dtype, device: True)
+    monkeypatch.setattr(cross_entropy, "product", product)
+    monkeypatch.setattr(cross_entropy, "add_product_", add_product)
+
+
+@pytest.mark.grid(4)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
-def test_factorized_cross_entropy(dtype, largest, scales):
+def test_factorized_cross_entropy(dtype, largest, scales, half_products):
     """Against fairseq's criterion over the joint log-probabilities of the same model."""
     h, w, y = problem(largest)
     counts = (1e6 / torch.arange(1, VOCABULARY + 1)).long()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import ByteLevelBPETokenizer
 
+from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 from agg_fairseq.result import Result
 from scripts.table import main
@@ -95,6 +96,33 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
         ["other (quoted)", "3", "quoted", "—", "quoted"],
         ["human", "—", "—", "7", "50.0"],
     ]
+
+
+def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys):
+    """Of those that are, what was changed is said."""
+    table = tmp_path / "t.tsv"
+    table.write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\n")
+    runs, settings = [str(tmp_path / name) for name in "ab"], {"checkpoint.finetune_from_model": 1}
+    for change, message in (
+        ({"common.seed": 2, "checkpoint.finetune_from_model": 2}, None),
+        ({"common.seed": 1}, "agg: found the seeds [1, 1]; expected each once"),
+        (
+            {"common.seed": 2, "criterion.agg_alpha": 0.1},
+            "b/agg: found other settings (criterion.agg_alpha: 0.05, 0.1); expected trainings that",
+        ),
+    ):
+        first = settings | {"common.seed": 1, "criterion.agg_alpha": 0.05}
+        for run, of_run in zip(runs, (first, first | change), strict=True):
+            save(Path(run), "agg", "a", {"x": {"perplexity": {"total": 3.0}}}, {"perplexity": []})
+            (Path(run) / "agg" / "settings.json").write_text(
+                json.dumps(of_run | {"changed": "ALPHA=0.05"})
+            )
+        if message is None:
+            main([str(table), *runs])
+            assert "Title\nNot as published: agg: ALPHA=0.05\n\n" in capsys.readouterr().out
+        else:
+            with pytest.raises(UserError, match=re.escape(message)):
+                main([str(table), *runs])
 
 
 def test_pairwise_results_of_choi_et_al():

@@ -4,6 +4,8 @@ import contextlib
 import json
 import math
 import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,33 +48,29 @@ def read_translations(path: str | Path) -> Translations:
                 found[kind].setdefault(index, []).append((float(score), text.strip()))
             except ValueError as error:
                 raise UserError(f"{path}, line {count}: found half a line: {CUT}") from error
-    references, tokens, texts = found.values()
-    ids = sorted(references)
-    numbers = [{index: len(of_kind[index]) for index in of_kind} for of_kind in found.values()]
-    if (
-        not ids
-        or numbers[0] != dict.fromkeys(ids, 1)
-        or numbers[1].keys() != set(ids)
-        or numbers[1] != numbers[2]
-    ):
-        lines = ", ".join(
-            f"{sum(of_kind.values())} {kind}-…"
-            for kind, of_kind in zip("THD", numbers, strict=True)
-        )
+    ids = sorted(found["T"])
+    numbers: dict[str, Counter[int]] = {kind: Counter() for kind in found}  # of lines, by id
+    for kind, lines in found.items():
+        for index, of_sentence in lines.items():
+            numbers[kind][index] = len(of_sentence)
+    is_complete = numbers["T"] == dict.fromkeys(ids, 1) and numbers["H"] == numbers["D"]
+    if not ids or not is_complete or numbers["H"].keys() != set(ids):
+        lines = ", ".join(f"{number.total()} {kind}-…" for kind, number in numbers.items())
         raise UserError(f"{path}: found {lines} lines, which do not belong together: {CUT}")
     if ids[-1] != len(ids) - 1:
-        missing = next(number for number, index in enumerate(ids) if number != index)
+        missing = min(set(range(len(ids))) - set(ids))
         raise UserError(
             f"{path}: found no id {missing}; run fairseq-generate --required-batch-size-multiple 1"
         )
+    sides = []
+    for lines in found.values():
+        sides.append([max(lines[index], key=_score)[1] for index in ids])
+    return Translations(str(path), *sides)
 
-    def best(lines: list[tuple[float, str]]) -> str:
-        """The text of the best score; NaN is none."""
-        return max(lines, key=lambda line: -math.inf if math.isnan(line[0]) else line[0])[1]
 
-    return Translations(
-        str(path), *([best(of_kind[index]) for index in ids] for of_kind in found.values())
-    )
+def _score(line: tuple[float, str]) -> float:
+    """The score of a line; NaN is less than any other."""
+    return -math.inf if math.isnan(line[0]) else line[0]
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
@@ -94,11 +92,7 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
             values = json.loads(match[1]) if match else {}
         except ValueError:  # a line that was cut off, or that is something else
             continue
-        # The tag is the prefix of the names.
-        tags = (
-            name.removesuffix("_num_updates") for name in values if name.endswith("_num_updates")
-        )
-        if next(tags, "train_inner") != tag or not match:
+        if not match or _tag(values) != tag:
             continue
         numbers = {}
         for name, value in values.items():
@@ -115,3 +109,11 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
             "--log-format json --log-file"
         )
     return entries
+
+
+def _tag(values: Mapping[str, object]) -> str:
+    """The tag of a line, with which its names begin; those of "train_inner" have no prefix."""
+    for name in values:
+        if name.endswith("_num_updates"):
+            return name.removesuffix("_num_updates")
+    return "train_inner"

@@ -1,0 +1,403 @@
+"""Every loss and dtype on a GPU beside float64 on the CPU; deterministic mode; what waits."""
+
+import copy
+import dataclasses
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agg_fairseq import f2
+from agg_fairseq.f2 import FactorizedSoftmax, TokenClasses, factorized_cross_entropy
+from agg_fairseq.functional import (
+    Gates,
+    cosine_regularizer,
+    early_gradients,
+    gated_cross_entropy,
+    naive_gated_cross_entropy,
+    previous_tokens,
+)
+from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
+from agg_fairseq.optim import EmbeddingAdam
+
+V, D, STEPS, IGNORED = 3001, 64, 35, 2
+B = 20  # sequences
+LARGEST_ERROR = {torch.float32: 2e-6, torch.bfloat16: 5e-3, torch.float16: 1e-3}
+"""Of gradients, in norm: about half a unit in the last place of the dtype's numbers."""
+CASES = {  # options, and what is given in addition
+    "mle": ({}, ""),
+    "bias": ({}, "bias"),
+    "agg": ({}, "gates bias"),
+    "smoothing": ({"label_smoothing": 0.1}, "gates"),
+    "soft cap": ({"softcap": 5.0, "scale": 0.7}, "gates bias"),
+    "adversarial": ({"adv_epsilon": 0.05}, "gates"),
+    "unlikelihood": ({"ul_alpha": 0.5}, "gates candidates"),
+    "face": ({}, "position_weight"),
+    "all": ({"label_smoothing": 0.1, "ul_alpha": 1.0}, "gates bias candidates position_weight"),
+}
+
+
+def targets():
+    """Under Zipf's law, with repetitions and ignored positions: (B, T)."""
+    y = torch.multinomial(1 / torch.arange(1.0, V + 1), B * STEPS, replacement=True)
+    y[::17] = IGNORED
+    return y.view(B, STEPS)
+
+
+def problem(given=""):
+    """Features, output embedding, bias, targets and further arguments, in float64 on the CPU."""
+    h, w = torch.randn(B, STEPS, D).double(), torch.randn(V, D).double() * 0.2
+    y, more = targets(), {"ignore_index": IGNORED}
+    if "gates" in given:
+        more["gates"] = Gates(torch.rand(V) < 0.4, torch.rand(V), torch.rand(V))
+    if "candidates" in given:
+        more["candidates"] = previous_tokens(y, IGNORED)
+    if "position_weight" in given:
+        more["position_weight"] = torch.rand(B, STEPS).double()
+    leaves = [h, w, torch.randn(V).double()] if "bias" in given else [h, w]
+    return leaves, y, more
+
+
+def moved(value, device):
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved(field, device) for field in value))
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: moved(getattr(value, f.name), device) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **fields)
+    return value
+
+
+def gradients(loss_of, leaves, y, more, device, dtype, scale=1.0):
+    """The gradients of a loss that is multiplied by `scale` in its backward pass, on the CPU."""
+    more = {name: moved(value, device) for name, value in more.items()}
+    leaves = [leaf.detach().to(device, dtype, copy=True).requires_grad_() for leaf in leaves]
+    if len(leaves) > 2:
+        more["bias"] = leaves[2]
+    (loss_of(*leaves[:2], y.to(device), **more) * scale).backward()
+    return [leaf.grad.double().cpu() / scale for leaf in leaves]
+
+
+def errors(found, exact):
+    pairs = zip(found, exact, strict=True)
+    return [((one - other).norm() / other.norm()).item() for one, other in pairs]
+
+
+def ours(h, w, y, **more):
+    return gated_cross_entropy(h, w, y, **more).loss
+
+
+def naive(h, w, y, **more):
+    loss = naive_gated_cross_entropy(h, w, y, **more)
+    return getattr(loss, "loss", loss)
+
+
+@pytest.fixture(params=["one chunk", "chunks"])
+def chunks(request, monkeypatch):
+    if request.param == "chunks":
+        for name, value in {"CHUNK_ELEMENTS": 97 * V, "GPU_CHUNK_ELEMENTS": 97 * V}.items():
+            monkeypatch.setattr(early_gradients, name, value)
+        monkeypatch.setattr(early_gradients, "GPU_CHUNK_ROWS", 97)
+
+
+@pytest.mark.parametrize("dtype", LARGEST_ERROR)
+@pytest.mark.parametrize("case", CASES)
+def test_gated_cross_entropy(case, dtype, chunks, device):
+    options, given = CASES[case]
+    leaves, y, more = problem(given)
+    leaves = [leaf.to(dtype).double() for leaf in leaves]
+    exact = gradients(naive, leaves, y, more | options, "cpu", torch.float64)
+    found = gradients(ours, leaves, y, more | options, device, dtype, 128.0)
+    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_autocast(dtype, device):
+    if device == "cpu" and dtype == torch.float16:
+        pytest.skip("autocast of this CPU")
+    leaves, y, more = problem("gates")
+    exact = gradients(naive, leaves, y, more, "cpu", torch.float64)
+    with torch.autocast(device, dtype):
+        found = gradients(ours, leaves, y, more, device, torch.float32)
+    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+
+
+def test_no_larger_errors_than_the_plain_loss(device):
+    """Logits of up to 60, as a trained model has them: the plain loss rounds them to bfloat16."""
+    leaves, y, more = problem()
+    leaves = [(leaves[0] * 5).bfloat16().double(), (leaves[1] * 1.5).bfloat16().double()]
+
+    def plain(h, w, y, ignore_index):
+        return F.cross_entropy(
+            F.linear(h, w).flatten(0, 1).to(torch.promote_types(h.dtype, torch.float32)),
+            y.flatten(),
+            ignore_index=ignore_index,
+            reduction="sum",
+        )
+
+    exact = gradients(plain, leaves, y, more, "cpu", torch.float64)
+    found, others = (
+        errors(gradients(loss, leaves, y, more, device, torch.bfloat16), exact)
+        for loss in (ours, plain)
+    )
+    assert found[0] <= others[0] and found[1] <= others[1]
+
+
+@pytest.mark.parametrize("dtype", LARGEST_ERROR)
+def test_cosine_regularizer(dtype, device):
+    weight = torch.randn(V, D).to(dtype) + 0.3
+    results = []
+    for place, as_dtype in (("cpu", torch.float64), (device, dtype)):
+        leaf = weight.to(place, as_dtype).requires_grad_()
+        value = cosine_regularizer(leaf, ignore_index=3)
+        (value * V).backward()
+        results.append((value.detach().double().cpu(), leaf.grad.double().cpu()))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-5, atol=0)
+    assert errors(results[1][1:], results[0][1:])[0] < LARGEST_ERROR[dtype] * 2
+
+
+# F²-Softmax
+
+
+LAYOUTS = {
+    "by frequency": lambda of_token: of_token,
+    "shuffled": lambda of_token: of_token.roll(700),
+}
+
+
+def factorized(layout="by frequency"):
+    counts = (1e6 / torch.arange(1.0, V + 1)).long()
+    return LAYOUTS[layout](f2.mefmax(counts))
+
+
+def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
+    log_p = f2.joint_log_prob(h, w, u, classes).flatten(0, 1)
+    kept = y.flatten() != ignore_index
+    nll = F.nll_loss(log_p, y.flatten(), ignore_index=ignore_index, reduction="sum")
+    share = label_smoothing / (V - 1)
+    return (1 - label_smoothing - share) * nll - share * log_p[kept].sum()
+
+
+@pytest.mark.parametrize("dtype", LARGEST_ERROR)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("merged", [0, 2**16, 2**26])
+def test_factorized_cross_entropy(layout, smoothing, merged, dtype, chunks, device, monkeypatch):
+    monkeypatch.setattr(f2.cross_entropy, "GPU_MERGED_LOGITS", merged)
+    monkeypatch.setattr(f2.cross_entropy, "MERGED_LOGITS", merged)
+    of_token = factorized(layout)
+    (h, w), y, options = problem()
+    leaves = [h, w, torch.randn(int(of_token.max()) + 1, D).double() / 8]
+    leaves = [leaf.to(dtype).double() for leaf in leaves]
+    options["label_smoothing"] = smoothing
+
+    def both(loss, place, dtype, scale):
+        h, w, u = (leaf.detach().to(place, dtype, copy=True).requires_grad_() for leaf in leaves)
+        classes = TokenClasses.of(of_token.to(place))
+        (loss(h, w, u, y.to(place), classes) * scale).backward()
+        return [leaf.grad.double().cpu() / scale for leaf in (h, w, u)]
+
+    exact = both(
+        lambda h, w, u, y, classes: joint(h, w, y, u=u, classes=classes, **options),
+        "cpu", torch.float64, 1.0,
+    )  # fmt: skip
+    found = both(
+        lambda h, w, u, y, classes: factorized_cross_entropy(h, w, u, y, classes, **options).loss,
+        device, dtype, 128.0,
+    )  # fmt: skip
+    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_joint_and_decoupled_log_probabilities_are_those_of_the_cpu(layout, device):
+    layer = FactorizedSoftmax(factorized(layout), D)
+    other = copy.deepcopy(layer).to(device)
+    h = torch.randn(5, 7, D)
+    expected = f2.joint_log_prob(h, layer.weight, layer.class_weight, layer.classes)
+    found = f2.joint_log_prob(h.to(device), other.weight, other.class_weight, other.classes)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+    towards = torch.randn_like(expected)
+    (expected * towards).sum().backward()
+    (found * towards.to(device)).sum().backward()
+    for one, two in zip(layer.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(two.grad.cpu(), one.grad, rtol=1e-4, atol=1e-4)
+    chosen = f2.choose_class(h, layer.class_weight, sample=False)
+    sampled = f2.choose_class(h.to(device), other.class_weight, sample=True)
+    assert sampled.shape == chosen.shape
+    expected, found = (
+        f2.decoupled_log_prob(
+            h.to(one.weight.device), one.weight, one.class_weight, one.classes,
+            chosen.to(one.weight.device),
+        )
+        for one in (layer, other)
+    )  # fmt: skip
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+
+
+# Updates, states, bits and waits
+
+
+def objectives():
+    counts = torch.randint(0, 50, (V,))
+    return {
+        "mle": lambda: Objective(V, ul_alpha=0.5, cosreg_gamma=1.0),
+        "agg": lambda: AggObjective(V, rare_fraction=0.3, window=3),
+        "agg alpha": lambda: AggObjective(V, alpha=0.05, window=3, count_current_batch=True),
+        "agps": lambda: AgpsObjective(V, rare_rank=2000, counts=counts),
+    }
+
+
+def trained(objective, device, updates, weight=None, start=0):
+    """The losses and the output embedding after some updates of Adam."""
+    if weight is None:
+        generator = torch.Generator().manual_seed(1)
+        weight = torch.nn.Parameter((torch.randn(V, D, generator=generator) * 0.2).to(device))
+    optimizer = EmbeddingAdam([{"params": [weight]}], lr=1e-2, betas=(0.0, 0.0), eps=1e-3)
+    losses = []
+    for update in range(start, start + updates):
+        torch.manual_seed(update)
+        h, y = torch.randn(B, STEPS, D).to(device), targets().to(device)
+        loss = objective(h, weight, y).loss / y.numel()
+        weight.grad = None
+        loss.backward()
+        optimizer.step()
+        objective.commit_update()
+        losses.append(loss.item())
+    return losses, weight
+
+
+@pytest.mark.parametrize("name", ["mle", "agg", "agg alpha", "agps"])
+def test_updates_on_the_gpu_are_those_of_the_cpu(name, device):
+    make = objectives()[name]
+    results = []
+    for place in ("cpu", device):
+        objective = make()
+        losses, weight = trained(objective, place, 8)
+        results.append((losses, weight.detach().cpu()))
+        if objective.counter is not None:
+            results[-1] += (objective.counter.appearances.cpu(),)
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-4, atol=0)
+    assert errors([results[1][1]], [results[0][1]])[0] < 1e-3
+    if len(results[0]) > 2:
+        assert torch.equal(results[0][2], results[1][2])
+
+
+@pytest.mark.parametrize("order", ["loaded on the device", "loaded, then moved"])
+def test_a_state_goes_on_where_it_was_saved(order, device, tmp_path):
+    make = objectives()["agg"]
+    whole, first = make(), make()
+    expected, _ = trained(whole, device, 6)
+    _, weight = trained(first, device, 4)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    moved = order == "loaded on the device"
+    state = torch.load(
+        tmp_path / "state.pt", weights_only=True, map_location=device if moved else "cpu"
+    )
+    resumed = make().to(device) if moved else make()
+    resumed.load_state_dict(state)
+    resumed.to(device)
+    found, _ = trained(resumed, device, 2, weight, start=4)
+    assert found == pytest.approx(expected[4:], rel=1e-5)
+    again = resumed.state_dict()  # may be saved again
+    assert make().load_state_dict(again).missing_keys == []
+
+
+@pytest.mark.parametrize("case", ["mle", "smoothing", "soft cap", "all"])
+def test_deterministic(case, device, deterministic):
+    options, given = CASES[case]
+    leaves, y, more = problem(given)
+    first, second = (
+        gradients(ours, leaves, y, more | options, device, torch.float32) for _ in range(2)
+    )
+    assert all(map(torch.equal, first, second))
+
+
+def test_f2_and_cosreg_are_deterministic(device, deterministic):
+    layer, h, y = FactorizedSoftmax(factorized(), D).to(device), torch.randn(B, STEPS, D), targets()
+    results = []
+    for _ in range(2):
+        layer.zero_grad()
+        features = h.to(device).requires_grad_()
+        inputs = (features, layer.weight, layer.class_weight, y.to(device), layer.classes)
+        loss = factorized_cross_entropy(*inputs, ignore_index=IGNORED).loss
+        (
+            loss + layer.log_prob(features)[..., 0].sum() + cosine_regularizer(layer.weight)
+        ).backward()
+        results.append([features.grad, layer.weight.grad.clone(), layer.class_weight.grad.clone()])
+    assert all(map(torch.equal, *results))
+
+
+@pytest.fixture
+def waits(device):
+    """Counts how often the host waits for the GPU while a function runs."""
+    if device == "cpu":
+        pytest.skip("needs a GPU")
+
+    def count(function):
+        torch.cuda.synchronize()
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                function()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        places = [w for w in seen if "synchroniz" in str(w.message)]
+        return [f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in places]
+
+    return count
+
+
+@pytest.mark.parametrize("name", ["mle", "agg", "agg alpha", "agps"])
+def test_nothing_waits_between_forward_and_backward(name, device, waits):
+    objective = objectives()[name]().to(device)
+    trained(objective, device, 3)
+    h, y = torch.randn(B, STEPS, D, device=device), targets().to(device)
+    weight = torch.randn(V, D, device=device, requires_grad=True)
+    micro_batch = objective.micro_batch(y)
+
+    def step():
+        output = objective(h, weight, y, micro_batch=micro_batch, denominator=y.numel())
+        (output.loss / y.numel()).backward()
+
+    assert waits(step) == []
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_nothing_waits_in_f2_softmax(smoothing, device, waits):
+    layer, y = FactorizedSoftmax(factorized(), D).to(device), targets().to(device)
+    h = torch.randn(B, STEPS, D, device=device, requires_grad=True)
+    inputs = (h, layer.weight, layer.class_weight, y, layer.classes)
+    options = {"ignore_index": IGNORED, "label_smoothing": smoothing}
+
+    def step():
+        order = layer.classes.sort(y, IGNORED)
+        factorized_cross_entropy(*inputs, sorted_targets=order, **options).loss.backward()
+
+    step()
+    assert waits(step) == []
+    chosen = f2.choose_class(h, layer.class_weight, sample=False)
+    with torch.no_grad():
+        assert waits(lambda: layer.log_prob(h)) == []
+        assert waits(lambda: f2.decoupled_log_prob(*inputs[:3], layer.classes, chosen)) == []
+
+
+@pytest.mark.parametrize("kind", ["own", "rows", "coupled", "half"])
+def test_embedding_adam_is_that_of_the_cpu(kind, device):
+    rows = {"betas": (0.9, torch.linspace(0.5, 0.99, 50))}
+    group = {"own": {}, "rows": rows, "coupled": {"coupled": True}, "half": {}}[kind]
+    dtype = torch.float16 if kind == "half" else torch.float32
+    ends = []
+    for place in ("cpu", device):
+        torch.manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(50, 8).to(place, dtype)) for _ in range(3)]
+        optimizer = EmbeddingAdam([{"params": parameters, **group}], lr=0.01, weight_decay=0.1)
+        for update in range(5):
+            generator = torch.Generator().manual_seed(update)
+            for parameter in parameters:
+                parameter.grad = torch.randn(50, 8, generator=generator).to(place, dtype)
+            optimizer.step()
+        ends.append([parameter.detach().float().cpu() for parameter in parameters])
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-3 if kind == "half" else 1e-5, atol=1e-5)

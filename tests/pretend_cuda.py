@@ -1,0 +1,102 @@
+"""A device "cuda" on any machine: tensors that say they are there, and whose numbers are on the CPU.
+
+Under `PretendCuda`, an operation on tensors of two devices fails as it does on a GPU, and what the
+host has to wait for is counted. Everything is computed, so that results can be compared.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+CUDA = torch.device("cuda", 0)  # torch may know no "cuda" without its number
+INDEXING = ("index", "index_put", "index_put_")  # take their indices from the CPU too
+WAITING = ("_local_scalar_dense", "nonzero", "equal", "_unique2", "bincount", "masked_select")
+REFUSED = ("cumsum", "nll_loss2d_forward")
+"""By torch.use_deterministic_algorithms on CUDA; `cumsum` of floating-point numbers."""
+
+
+class Pretended(torch.Tensor):
+    """A tensor "on CUDA" over one on the CPU."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        # "meta" within torch, which may lack CUDA
+        given = {"dtype": inner.dtype, "device": "meta", "strides": inner.stride()}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **given)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    device = property(lambda self: CUDA)
+    is_cuda = property(lambda self: True)
+
+    def __getitem__(self, key):
+        return super().__getitem__(moved(key))
+
+    def __setitem__(self, key, value):
+        super().__setitem__(moved(key), value)
+
+    def tolist(self):
+        return self.cpu().tolist()
+
+    def __repr__(self):
+        return f"Pretended({self.inner})"
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        raise RuntimeError("used outside of PretendCuda")
+
+
+def moved(key):
+    """An index whose lists and tensors are `Pretended`: within torch, they would become empty."""
+    if isinstance(key, tuple):
+        return tuple(map(moved, key))
+    key = torch.tensor(key, dtype=torch.int64) if isinstance(key, list) else key
+    return Pretended(key) if type(key) is torch.Tensor and key.dim() else key
+
+
+def unwrapped(value):
+    return value.inner if isinstance(value, Pretended) else value
+
+
+class PretendCuda(TorchDispatchMode):
+    """Runs operations on `Pretended` tensors, and makes them where a device is asked for."""
+
+    waits = 0  # how often the host had to wait for the device
+
+    def __enter__(self):
+        torch._C._ensureCUDADeviceGuardSet()  # one that does nothing, as for FakeTensorMode
+        self.lazy_init, torch.cuda._lazy_init = torch.cuda._lazy_init, lambda: None
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        torch.cuda._lazy_init = self.lazy_init
+        super().__exit__(*error)
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        options, name = dict(options or {}), function.overloadpacket.__name__
+        tensors = [
+            one for one in tree_leaves((arguments, options)) if isinstance(one, torch.Tensor)
+        ]
+        is_on_cuda = any(isinstance(one, Pretended) for one in tensors)
+        checked = tensors[:1] if name in INDEXING else tensors
+        devices = {isinstance(one, Pretended) for one in checked if one.dim()}
+        if len(devices) > 1 and name not in ("copy_", "_to_copy"):
+            raise RuntimeError(f"{name}: expected all tensors on one device, found cuda and cpu")
+        is_deterministic = torch.are_deterministic_algorithms_enabled()
+        if is_on_cuda and is_deterministic and name in REFUSED and tensors[0].is_floating_point():
+            raise RuntimeError(f"{name} does not have a deterministic implementation")
+        to = torch.device(options["device"]) if options.get("device") is not None else None
+        is_mask = name in INDEXING and any(
+            one.dtype == torch.bool and one.dim() for one in tensors[1:]
+        )
+        is_read = name == "_to_copy" and to is not None and to.type == "cpu"
+        self.waits += is_on_cuda and (name in WAITING or is_read or is_mask)
+        if to is not None:
+            is_on_cuda, options["device"] = to.type == "cuda", torch.device("cpu")
+        found = function(*tree_map(unwrapped, arguments), **tree_map(unwrapped, options))
+        if name.endswith("_"):
+            return arguments[0]  # in place
+        if not is_on_cuda:
+            return found
+        return tree_map(lambda one: Pretended(one) if isinstance(one, torch.Tensor) else one, found)
