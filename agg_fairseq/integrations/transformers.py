@@ -157,17 +157,13 @@ class GatedLoss(TrainerCallback):
         if method != "mle":
             given["excluded"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
             mask[[*excluded]] = True
-        self.method, self.objective = (
-            method,
-            METHODS[method](vocabulary, ignore_index=IGNORED, **given),
-        )
+        self.method = method
+        self.objective = METHODS[method](vocabulary, ignore_index=IGNORED, **given)
         terms = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
-        if isinstance(head, FactorizedSoftmax) and (
-            method != "mle" or any(map(options.get, terms))
-        ):
+        is_plain = method == "mle" and not any(map(options.get, terms))
+        if isinstance(head, FactorizedSoftmax) and not is_plain:
             raise ValueError(
-                f"a factorized output layer is trained with method='mle', without "
-                f"{', '.join(terms)}"
+                f"a factorized output layer is trained with method='mle', without {', '.join(terms)}"
             )
         self._window_is_given = options.get("agg_window") is not None
         self._step: _Step | None = None
@@ -204,8 +200,8 @@ class GatedLoss(TrainerCallback):
     def _check_loss_function(self) -> None:
         if self.model.loss_function is not ForCausalLMLoss:
             raise UserError(
-                f"GatedLoss: expected a model with the loss of causal language models, "
-                f"got {self._name}"
+                "GatedLoss: expected a model with the loss of causal language models, got "
+                f"{self._name}"
             )
 
     def _output_layer(self) -> nn.Module:
@@ -269,21 +265,20 @@ class GatedLoss(TrainerCallback):
         vocabulary, weight = self.objective.vocabulary, step.head.weight
         if step.features is not None:
             raise UserError(
-                f"GatedLoss: {self._name} uses its output layer more than once per "
-                "step; expected once"
+                f"GatedLoss: {self._name} uses its output layer more than once per step; expected "
+                "once"
             )
         if len(weight) != vocabulary or hasattr(weight, "device_mesh"):
             raise UserError(
                 f"GatedLoss: found {len(weight)} rows in the output embedding, expected "
-                f"{vocabulary}, all in this "
-                "process; resize the vocabulary before GatedLoss is made, and do not shard this "
-                "layer"
+                f"{vocabulary}, all in this process; resize the vocabulary before GatedLoss is "
+                "made, and do not shard this layer"
             )
         if self.method != "mle" and not weight.requires_grad:
             raise UserError(
                 "GatedLoss: the output embedding does not train (requires_grad is False), so that "
-                "there is no gradient "
-                "to gate; unfreeze it (with PEFT: modules_to_save), or use method='mle'"
+                "there is no gradient to gate; unfreeze it (with PEFT: modules_to_save), or use "
+                "method='mle'"
             )
         if not isinstance(step.head, FactorizedSoftmax):
             try:
@@ -314,7 +309,7 @@ class GatedLoss(TrainerCallback):
         if hooks and not self._has_told_hooks:
             self._has_told_hooks = True
             logger.warning(
-                f"GatedLoss: in training steps the forward hooks of the output layer "
+                "GatedLoss: in training steps the forward hooks of the output layer "
                 f"({', '.join(hooks)}) get a placeholder of shape (1, 1, V), and not the logits"
             )
 
@@ -326,12 +321,9 @@ class GatedLoss(TrainerCallback):
         bound = LOSS.bind(*arguments, **options)
         bound.apply_defaults()
         given = bound.arguments
-        target, number, ignored = (
-            given["shift_labels"],
-            given["num_items_in_batch"],
-            given["ignore_index"],
+        target, number, ignored, step.logits = (
+            given[name] for name in ("shift_labels", "num_items_in_batch", "ignore_index", "logits")
         )
-        step.logits = given["logits"]
         found = None
         if step.features is not None and step.target is None:
             found = self._after_head(step.logits)
@@ -346,16 +338,11 @@ class GatedLoss(TrainerCallback):
         # position t predicts label t + 1, unless the caller has shifted the labels already
         if target is None:
             target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
-        step.target = target = target.masked_fill(target == ignored, IGNORED).to(
-            step.features.device
-        )
-        # computes the loss inside of the output layer, where FSDP has gathered W
-        step.head(step.features)
-        number = (
-            (target != IGNORED).sum()
-            if number is None
-            else torch.as_tensor(number, device=step.loss.device)
-        )
+        target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
+        step.target = target
+        step.head(step.features)  # computes the loss in the output layer, where FSDP has gathered W
+        number = (target != IGNORED).sum() if number is None else number
+        number = torch.as_tensor(number, device=step.loss.device)
         # Of no targets, the loss is 0/0 = NaN as in transformers, and its gradient 0.
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
