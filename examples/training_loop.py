@@ -69,7 +69,6 @@ known = [
     "<unk>",
     *(word for word, _ in Counter(word for of_one in words for word in of_one).most_common(V - 1)),
 ]
-# sorted by frequency, as rare_fraction expects it
 index = {word: number for number, word in enumerate(known)}
 encoded = [
     torch.tensor([index.get(word, 0) for word in of_one], dtype=torch.int64) for of_one in words

@@ -87,7 +87,7 @@ class AggCriterion(LikelihoodCriterion):
 
     def prepare(self) -> None:
         """Logs what is rare by the counts of the training split, and warns of more than half of the
-        vocabulary, or of a window that is long compared with the training."""
+        tokens, or of a window that is long compared with the training."""
         cfg, updates = self.cfg, self._updates_of_epoch()
         training = min(
             cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf
@@ -105,15 +105,17 @@ class AggCriterion(LikelihoodCriterion):
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return
         [(name, value)] = self.objective.threshold.items()
-        rare = self.objective.rare_group(counts, updates)
-        of_tokens = rare.double().mean().item()
+        occurs = counts > 0
+        rare = occurs & self.objective.rare_group(counts, updates)
+        of_tokens = (rare.sum() / occurs.sum()).item()
         of_targets = (counts[rare].sum() / counts.sum()).item()
         said = (
             f"agg: with {name.replace('_', ' ')} {value:g} and epochs of {updates:,} updates, "
-            f"{of_tokens:.1%} of the vocabulary and {of_targets:.1%} of the targets are rare"
+            f"{of_tokens:.1%} of the {int(occurs.sum()):,} tokens that occur and "
+            f"{of_targets:.1%} of the targets are rare"
         )
         if of_tokens > 0.5:
-            logger.warning(f"{said}; lower it: more than half of the vocabulary is much")
+            logger.warning(f"{said}; lower it, since more than half of the tokens is much")
         else:
             logger.info(said)
 

@@ -179,15 +179,16 @@ def test_a_window_that_is_more_than_a_tenth_of_the_training_is_told_of(
 
 @pytest.mark.parametrize(("alpha", "level"), [(0.3, "INFO"), (0.9, "WARNING")])
 def test_what_is_rare_is_told_before_the_training(lm_data, caplog, alpha, level):
-    """Shares of the vocabulary and of the targets, counted here; a warning above half of it."""
+    """Shares of the tokens and of the targets, counted here; a warning above half of the tokens."""
     with caplog.at_level("INFO"):
         trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", alpha)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
     rare = (counts / len(iterator) < alpha) & ~trainer.criterion.objective.excluded
-    shares = rare.double().mean(), counts[rare].sum() / counts.sum()
+    words = int((counts > 0).sum())
+    shares = (rare & (counts > 0)).sum() / words, counts[rare].sum() / counts.sum()
     expected = f"agg: with alpha {alpha} and epochs of {len(iterator)} updates, "
-    expected += f"{shares[0]:.1%} of the vocabulary and {shares[1]:.1%} of the targets are rare"
+    expected += f"{shares[0]:.1%} of the {words} tokens that occur and {shares[1]:.1%} of the targets are rare"
     assert record.message.startswith(expected) and record.levelname == level
 
 
