@@ -140,7 +140,8 @@ finish() {
 stop() { for job in $(jobs -pr); do kill -- "-$job"; done; wait; exit 130; }
 trap stop INT TERM
 
-# folders, in_folders FILE: the folders of all rows, and a file in each. checkpoints ROW UPDATES …: those of a row.
+# folders, in_folders FILE: the folders of all rows, and a file in each. checkpoints ROW UPDATES …: those of a row,
+# after `finish`.
 folders() { for row in $rows; do echo "$RUNS/$row"; done; }
 in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
 checkpoints() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }

@@ -14,7 +14,7 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from agg_fairseq.data.binarized import count_tokens, in_no_group, load_dictionary
+from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.metrics import frequency_mass_groups
 
 COUNT = 4
@@ -43,7 +43,7 @@ def main(prepared: Path, files: list[Path]) -> None:
     """Prints the texts; the name of a model is that of the folder of its file."""
     dictionary = load_dictionary(prepared / "data-bin")
     counts = count_tokens(prepared / "data-bin", dictionary)
-    groups = frequency_mass_groups(counts, excluded=in_no_group(dictionary))  # as text-metrics
+    groups = frequency_mass_groups(counts, excluded=excluded_tokens(dictionary))  # as text-metrics
     very_rare = set(groups.members("very rare").tolist())
     texts = [
         [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:COUNT]]

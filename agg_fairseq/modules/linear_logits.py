@@ -57,7 +57,8 @@ def linear_logits(
         # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
         with torch.inference_mode(False), torch.enable_grad(), hooks:
-            answer = _ask(logits_of, weight, bias, like, model)
+            # b anew: one that is computed without gradients, in validation, has no parameters
+            answer = _ask(logits_of, weight, getattr(layer, "bias", None), like, model)
         _answers[layer] = (fingerprint, *answer)
     return LinearLogits(weight, bias, *answer)
 

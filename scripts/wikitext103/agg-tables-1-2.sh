@@ -28,6 +28,7 @@ table agg-tables-1-2
 rows=''
 train wikitext103/mle early size=$(size agg-study) checkpoint.save_interval_updates=${after[0]} \
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
+finish # so that its checkpoints are there to be listed
 for row in $rows; do
   once agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --data $data/data-bin \
     -o $RUNS/agg-figure-1.png

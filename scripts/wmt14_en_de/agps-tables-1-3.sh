@@ -58,6 +58,7 @@ table agps-table-3
 rows=''
 train wmt14_en_de/mle agps-early size=$(size agps-base) checkpoint.save_interval_updates=${after[0]} \
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
+finish # so that its checkpoints are there to be listed
 for row in $rows; do
   once agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --groups frequency \
     --data $data/data-bin -o $RUNS/agps-figure-1.png

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from agg_fairseq.modules import UnigramLinear
 from agg_fairseq.modules.linear_logits import LinearLogits, NotLinear, linear_logits
 
 LAYERS = {
@@ -62,3 +63,11 @@ def test_in_every_precision(kind, bias, dtype, mixed):
     assert layer.weight.equal(before) and layer.weight.grad is None
     if kind == "plain":
         assert found.scale == 1
+
+
+def test_a_bias_that_is_computed_is_known_also_without_gradients():
+    """As in validation, where it has no history."""
+    layer = UnigramLinear(nn.Parameter(torch.randn(5, 3)), torch.tensor([4, 3, 2, 1, 0]))
+    with torch.no_grad():
+        found = linear_logits(layer, layer, torch.zeros(1, 3), layer)
+    assert torch.equal(found.bias, layer.bias) and (found.scale, found.softcap) == (1.0, None)
