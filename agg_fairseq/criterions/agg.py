@@ -32,8 +32,8 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     )
     agg_rare_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
-        "instead of --agg-alpha: the fraction of the vocabulary that is rare at every "
-        "update, in (0, 1)",
+        "instead of --agg-alpha: the fraction of the tokens in the window that is rare, in (0, 1); "
+        "those that are not in it are rare too",
     )
     agg_window: int = option(
         0,
@@ -105,7 +105,7 @@ class AggCriterion(LikelihoodCriterion):
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return
         [(name, value)] = self.objective.threshold.items()
-        rare = self.objective.rare(counts, updates)
+        rare = self.objective.rare_group(counts, updates)
         of_tokens = rare.double().mean().item()
         of_targets = (counts[rare].sum() / counts.sum()).item()
         said = (

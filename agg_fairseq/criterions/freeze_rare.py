@@ -37,7 +37,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
         "(Table 2)",
     )
     freeze_fraction: float = option(
-        0.2, "the fraction of the vocabulary, by training frequency, that is rare"
+        0.2, "the fraction of the tokens that occur, by training frequency, that is rare"
     )
     freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,

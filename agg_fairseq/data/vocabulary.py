@@ -29,8 +29,8 @@ GROUPINGS = {
 }
 """The ways to group tokens by frequency, as signatures say them."""
 GROUP_MEANINGS = {
-    "types": "the first 30%, the next 50% and the last 20% of the vocabulary, ordered by training "
-    "frequency",
+    "types": "the first 30%, the next 50% and the last 20% of the tokens that occur, ordered by "
+    "training frequency",
     "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
     "training text",
 }

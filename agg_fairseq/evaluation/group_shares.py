@@ -40,12 +40,12 @@ def group_shares(
         beta2: β₂ of Adam, in [0, 1), for a row of its own and for the setting `prediction`.
         epochs: of the training; the setting `prediction` says whether the rule was measured with so
             many.
-        rare_fraction: of the last row, the share of the vocabulary that AGG treats as rare.
+        rare_fraction: of the last row, the share of the tokens that occur that is rare for AGG.
 
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`,
-        `target_share` by split, with those of valid and test that are in the folder; a row `never
-        in training`, if such tokens are in another split. With `tokens_per_update` also
+        `target_share` by split, with those of valid and test that are in the folder; a row
+        `unseen`, if there are tokens that never occur in training. With `tokens_per_update` also
         `updates_per_occurrence`, that of a token of mean frequency; rows `forgotten with …`, the
         tokens that Adam forgets with this β₂ (their `target_share` is s); and the predicted
         `change_by_beta2` of the perplexity with 0.999 instead.

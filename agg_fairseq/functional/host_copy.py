@@ -9,10 +9,16 @@ class HostCopy:
 
     def __init__(self, numbers: Tensor) -> None:
         self._numbers = numbers.to("cpu", non_blocking=True)
-        self._arrival = torch.cuda.current_stream().record_event() if numbers.is_cuda else None
+        self._arrival = (
+            torch.cuda.current_stream(numbers.device).record_event() if numbers.is_cuda else None
+        )
 
-    def tolist(self) -> list[int]:
-        """The numbers."""
+    def read(self) -> Tensor:
+        """The numbers, on the CPU; on a CPU the very tensor that was given."""
         if self._arrival is not None:
             self._arrival.synchronize()
-        return self._numbers.tolist()
+        return self._numbers
+
+    def tolist(self) -> list[int]:
+        """The numbers as a list."""
+        return self.read().tolist()

@@ -78,7 +78,8 @@ def rare_tokens(
     rare_fraction: float | None = None,
     excluded: Tensor | None = None,
 ) -> Tensor:
-    """The rare tokens R of an update, (V,) bool, by a threshold or by a share of the vocabulary.
+    """The rare tokens R of an update, (V,) bool, by a threshold, or by a share of those that
+    have appeared.
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest`
     tokens of the window.

@@ -109,7 +109,9 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
     """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`;
     None without such."""
-    of_group = {name: values[groups.members(name)] for name in groups.names} | {"total": values}
-    # NaN of nothing but NaN
-    means = {name: selected.nanmean().item() for name, selected in of_group.items()}
-    return {name: None if math.isnan(mean) else mean for name, mean in means.items()}
+    means = {}
+    for name in (*groups.names, "total"):
+        selected = values if name == "total" else values[groups.members(name)]
+        mean = selected.nanmean().item()  # NaN of nothing but NaN
+        means[name] = None if math.isnan(mean) else mean
+    return means

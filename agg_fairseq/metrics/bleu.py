@@ -47,9 +47,9 @@ def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu
 
     Reference: Vaswani et al. (2017).
     """
-    split = [
-        [split_compounds(line) or "</s>" for line in lines] for lines in (hypotheses, references)
-    ]
+    split = []
+    for lines in (hypotheses, references):
+        split.append([split_compounds(line) or "</s>" for line in lines])
     return corpus_bleu(*split, tokenize="none", smooth_method="none", force=True)
 
 

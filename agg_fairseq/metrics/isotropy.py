@@ -32,7 +32,9 @@ def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool =
     directions = torch.linalg.eigh(_gram(weight, center))[1]  # D x D, one in each column
     if both_signs:
         directions = torch.cat([directions, -directions], dim=1)  # D x 2D
-    sums = [torch.logsumexp(rows @ directions, dim=0) for rows in row_chunks(weight, center)]
+    sums = []
+    for rows in row_chunks(weight, center):
+        sums.append(torch.logsumexp(rows @ directions, dim=0))
     log_z = torch.stack(sums).logsumexp(0)
     return (log_z.min() - log_z.max()).exp().item()
 
@@ -73,8 +75,10 @@ def mean_inner_product(weight: Tensor) -> float:
     """
     if len(weight) < 2:
         return math.nan
-    total = sum(rows.sum(0) for rows in row_chunks(weight))  # D
-    squares = sum(rows.square().sum() for rows in row_chunks(weight))
+    total, squares = 0.0, 0.0
+    for rows in row_chunks(weight):
+        total += rows.sum(0)  # D
+        squares += rows.square().sum()
     return ((total.square().sum() - squares) / (len(weight) * (len(weight) - 1))).item()
 
 
@@ -83,7 +87,10 @@ def mean_row(weight: Tensor) -> Tensor:
     exactly that row."""
     # summed up as a difference from it, so that equal rows differ by exactly zero
     first = weight[0].detach().double()
-    return first + sum(rows.sum(0) for rows in row_chunks(weight, first)) / len(weight)
+    total = torch.zeros_like(first)
+    for rows in row_chunks(weight, first):
+        total += rows.sum(0)
+    return first + total / len(weight)
 
 
 def isoscore(weight: Tensor) -> float:
@@ -147,13 +154,15 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
     """
     mean = mean_row(weight)
     center = mean if center is None else center.to(mean)
-    norm = sum(rows.norm(dim=1).sum() for rows in row_chunks(weight)) / len(weight)
+    norms = 0.0
+    for rows in row_chunks(weight):
+        norms += rows.norm(dim=1).sum()
     return Geometry(
         isotropy=isotropy(weight),
         isotropy_centered=isotropy(weight, center),
         mean_cosine=mean_cosine(weight),
         mean_cosine_centered=mean_cosine(weight, center),
-        mean_share=(mean.norm() / norm).clamp(max=1).item(),
+        mean_share=(mean.norm() / (norms / len(weight))).clamp(max=1).item(),
         isoscore=isoscore(weight),
     )
 
@@ -174,7 +183,10 @@ def principal_projection(weight: Tensor) -> Tensor:
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
     vectors = torch.linalg.eigh(_gram(weight))[1].flip(1)[:, :2]  # D x 2
-    projected = torch.cat([rows @ vectors for rows in row_chunks(weight)])
+    chunks = []
+    for rows in row_chunks(weight):
+        chunks.append(rows @ vectors)
+    projected = torch.cat(chunks)
     return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
 
 
@@ -187,7 +199,11 @@ def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]
 
 def _gram(weight: Tensor, center: Tensor | None = None) -> Tensor:
     """Σ_k w_k w_kᵀ (D, D), of the rows minus `center`."""
-    return sum(rows.t() @ rows for rows in row_chunks(weight, center))
+    dimension = weight.size(1)
+    gram = torch.zeros(dimension, dimension, dtype=torch.float64, device=weight.device)
+    for rows in row_chunks(weight, center):
+        gram += rows.t() @ rows
+    return gram
 
 
 def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:

@@ -34,7 +34,9 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     _refuse_strings(texts)
     scores = []
     for order in range(1, max_order + 1):
-        of_text = (len(set(ngrams(text, order))) / max(1, len(text)) for text in texts)
+        of_text = []
+        for text in texts:
+            of_text.append(len(set(ngrams(text, order))) / max(1, len(text)))
         scores.append(math.fsum(of_text) / len(texts))
     return scores
 
@@ -85,7 +87,7 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     Reference: Zhu et al. (2018); Papineni et al. (2002).
     """
     _refuse_strings(texts)
-    lengths = [len(text) for text in texts]
+    lengths = list(map(len, texts))
     # for each length, that of another text; of two the shorter
     occurrences, closest = Counter(lengths), {}
     # n lengths are of n²/2 tokens or more: a linear cost
@@ -93,13 +95,13 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
         others = [length] if number > 1 else occurrences.keys() - {length}
         closest[length] = min(others, key=lambda other: (abs(other - length), other))
     # N lists, a number per text
-    matches = [_clipped_matches(texts, order) for order in range(1, max_order + 1)]
-    scores = []
+    matches, scores = [], []
     for order in range(1, max_order + 1):
-        of_text = zip(lengths, *matches[:order], strict=True)
-        scores.append(
-            math.fsum(_bleu(counts, h, closest[h]) for h, *counts in of_text) / len(texts)
-        )
+        matches.append(_clipped_matches(texts, order))  # a number per text
+        of_text = []
+        for length, *counts in zip(lengths, *matches, strict=True):
+            of_text.append(_bleu(counts, length, closest[length]))
+        scores.append(math.fsum(of_text) / len(texts))
     return scores
 
 
@@ -107,11 +109,12 @@ def _bleu(matches: Sequence[int], length: int, reference_length: int) -> float:
     """BLEU of one text from its matches of orders 1, …, n."""
     if matches[0] == 0:
         return 0.0
-    precisions = [
-        (count or SMOOTHING) / max(1, length - shorter) for shorter, count in enumerate(matches)
-    ]
+    log_precisions = []
+    for shorter, count in enumerate(matches):
+        precision = (count or SMOOTHING) / max(1, length - shorter)
+        log_precisions.append(math.log(precision))
     brevity = min(1.0, math.exp(1 - reference_length / length))
-    return brevity * math.exp(math.fsum(map(math.log, precisions)) / len(precisions))
+    return brevity * math.exp(math.fsum(log_precisions) / len(log_precisions))
 
 
 def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
@@ -133,10 +136,13 @@ def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
                 highest[gram], second[gram] = count, best
             elif count > second[gram]:
                 second[gram] = count
-    return [
-        sum(count if count < highest[g] else second[g] for g, count in of_text.items())
-        for of_text in counts
-    ]
+    matches = []
+    for of_text in counts:
+        clipped = 0
+        for gram, count in of_text.items():
+            clipped += count if count < highest[gram] else second[gram]
+        matches.append(clipped)
+    return matches
 
 
 def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> float | None:
@@ -152,12 +158,12 @@ def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> floa
     gen, ref = count_ngrams(generated, 1), count_ngrams(references, 1)
     if not gen or not ref:
         return None
-    totals = gen.total(), ref.total()
-    pairs = [
-        ((ref[v] / totals[1]) or ABSENT, (gen[v] / totals[0]) or ABSENT)
-        for v in ref.keys() | gen.keys()
-    ]
-    return math.fsum(p_ref * math.log(p_ref / p_gen) for p_ref, p_gen in pairs)
+    terms, gen_total, ref_total = [], gen.total(), ref.total()
+    for token in ref.keys() | gen.keys():
+        p_ref = (ref[token] / ref_total) or ABSENT
+        p_gen = (gen[token] / gen_total) or ABSENT
+        terms.append(p_ref * math.log(p_ref / p_gen))
+    return math.fsum(terms)
 
 
 def ms_jaccard(
@@ -174,21 +180,20 @@ def ms_jaccard(
     Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al.
         (2020), Sec. 4.1.6.
     """
-    scores: list[float] = []
+    means: list[float | None] = [None] * max_order
+    product = 1.0
     for order in range(1, max_order + 1):
-        c_gen, c_ref = (count_ngrams(texts, order) for texts in (generated, references))
-        # Both fractions C times the number of texts of both sides are whole numbers.
-        pairs = [
-            (c_gen[g] * len(references), c_ref[g] * len(generated))
-            for g in c_gen.keys() | c_ref.keys()
-        ]
-        if not pairs:  # all texts are shorter than this order, and than all higher ones
+        c_gen, c_ref = count_ngrams(generated, order), count_ngrams(references, order)
+        smaller, larger = 0, 0
+        for gram in c_gen.keys() | c_ref.keys():
+            # Both fractions C times the number of texts of both sides are whole numbers.
+            pair = c_gen[gram] * len(references), c_ref[gram] * len(generated)
+            smaller, larger = smaller + min(pair), larger + max(pair)
+        if not larger:  # all texts are shorter than this order, and than all higher ones
             break
-        scores.append(sum(map(min, pairs)) / sum(map(max, pairs)))
-    means: list[float | None] = [
-        math.prod(scores[:order]) ** (1 / order) for order in range(1, len(scores) + 1)
-    ]
-    return means + [None] * (max_order - len(scores))
+        product *= smaller / larger
+        means[order - 1] = product ** (1 / order)
+    return means
 
 
 def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:
@@ -200,11 +205,16 @@ def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:
 def count_ngrams(texts: Sequence[Text], order: int) -> Counter[tuple[str, ...]]:
     """The number of occurrences of each n-gram, n at least 1, in all texts together."""
     _refuse_strings(texts)
-    return Counter(gram for text in texts for gram in ngrams(text, order))
+    counts: Counter[tuple[str, ...]] = Counter()
+    for text in texts:
+        counts.update(ngrams(text, order))
+    return counts
 
 
 def _refuse_strings(texts: Sequence[Text]) -> None:
     """Raises TypeError for a text that is a string: its tokens would be characters."""
-    string = next((text for text in [texts, *texts] if isinstance(text, str)), None)
-    if string is not None:
-        raise TypeError(f"expected texts that are lists of tokens, got the string {string[:40]!r}")
+    for text in [texts, *texts]:
+        if isinstance(text, str):
+            raise TypeError(
+                f"expected texts that are lists of tokens, got the string {text[:40]!r}"
+            )

@@ -66,7 +66,7 @@ def word_similarity(
     )
     human = torch.tensor(scores, dtype=torch.float64)[covered.cpu()]
     # also where fewer than two pairs are covered
-    if any(len(side.unique()) < 2 for side in (cosines, human)):
+    if len(cosines.unique()) < 2 or len(human.unique()) < 2:
         return None, len(cosines)
 
     from scipy.stats import spearmanr  # not at the top: SciPy is an optional dependency
@@ -102,7 +102,9 @@ def nearest_neighbors(
     for of_query, rows in zip(cosines, excluded, strict=True):
         of_query[list(rows)] = -torch.inf
     ranked = cosines.sort(dim=1, descending=True, stable=True)
+    nearest = []
     pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)
-    return [
-        [pair for pair in zip(*of_query, strict=True) if pair[1] > -torch.inf] for of_query in pairs
-    ]
+    for indices, values in pairs:
+        of_query = zip(indices, values, strict=True)
+        nearest.append([pair for pair in of_query if pair[1] > -torch.inf])
+    return nearest

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..functional.host_copy import HostCopy
+
 
 class TokenCounter(nn.Module):
     """Token appearances over a sliding window of updates (the token counter memory of Yu et al.
@@ -41,6 +43,7 @@ class TokenCounter(nn.Module):
 
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
+    updates: int  # in the window: at most K, fewer while it fills; 0 without a window
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
@@ -48,20 +51,13 @@ class TokenCounter(nn.Module):
         zeros = torch.zeros(vocabulary, dtype=torch.int64)
         self.register_buffer("appearances", zeros, persistent=False)
         self.register_buffer("current", zeros.clone(), persistent=False)
-        self.slots: int | None = None
+        self.updates, self.slots = 0, None
         # tokens and counts, int32, on the CPU; and the number of updates
         self._slots: deque[tuple[Tensor, Tensor, int]] = deque()
-        # of the last update: its counts (V,) on the CPU, and what says that they are there
-        self._arriving: tuple[Tensor, torch.cuda.Event | None] | None = None
+        self._arriving: HostCopy | None = None  # counts (V,) of the last update
         self.window = window
         if window is not None:
             self.resize(window)
-
-    @property
-    def updates(self) -> int:
-        """How many updates are in the window: at most K, fewer while it fills; 0 without a
-        window."""
-        return sum(slot[2] for slot in self._slots) + (self._arriving is not None)
 
     def resize(self, window: int) -> None:
         """Sets K >= 1; a smaller one forgets the oldest updates."""
@@ -83,13 +79,8 @@ class TokenCounter(nn.Module):
         full."""
         self._store_arrived()
         if self.window is not None:
-            on_gpu = self.current.is_cuda
-            counts = torch.empty(self.current.shape, dtype=torch.int64, pin_memory=on_gpu)
-            counts.copy_(self.current, non_blocking=on_gpu)
-            arrived = (
-                torch.cuda.current_stream(self.current.device).record_event() if on_gpu else None
-            )
-            self._arriving = counts, arrived
+            self.updates += 1
+            self._arriving = HostCopy(self.current.clone())
         self.appearances += self.current
         self.current.zero_()
         self._evict()
@@ -102,9 +93,7 @@ class TokenCounter(nn.Module):
         """Puts the counts of the last update into a slot; waits for them, if they are not there."""
         if self._arriving is None:
             return
-        counts, arrived = self._arriving
-        if arrived is not None:
-            arrived.synchronize()
+        counts = self._arriving.read()
         updates, most = 1, 1 if self.slots is None else -(-self.window // self.slots)
         if self._slots and self._slots[-1][2] < most:
             tokens, last, before = self._slots.pop()
@@ -116,7 +105,8 @@ class TokenCounter(nn.Module):
 
     def _evict(self) -> None:
         while self.window is not None and self.updates > self.window:
-            tokens, counts, _ = self._slots.popleft()
+            tokens, counts, updates = self._slots.popleft()
+            self.updates -= updates
             self.appearances.index_add_(0, self._on_device(tokens), -self._on_device(counts))
 
     def _on_device(self, part: Tensor) -> Tensor:
@@ -155,12 +145,14 @@ class TokenCounter(nn.Module):
         ValueError for a state over another vocabulary, or of a counter with a window where this one
         has none or the other way round.
         """
-        expected = len(self.appearances), self.window is None
-        found = state["vocabulary"], state["window"] is None
-        if found != expected:
+        size = len(self.appearances)
+        if state["vocabulary"] != size:
+            found = state["vocabulary"]
+            raise ValueError(f"TokenCounter: expected a state over {size} tokens, got {found}")
+        if (state["window"] is None) != (self.window is None):
+            found = f"got the window {state['window']}"
             raise ValueError(
-                f"TokenCounter: expected a state over {len(self.appearances)} tokens, with "
-                f"window {self.window}, got {state['vocabulary']} with window {state['window']}"
+                f"TokenCounter: expected a state for the window {self.window}, {found}"
             )
         self._slots.clear()
         self._arriving = None
@@ -174,6 +166,7 @@ class TokenCounter(nn.Module):
             state["sizes"].tolist(),
         )
         updates = state["updates"].tolist() if "updates" in state else [1] * len(sizes)
+        self.updates = sum(updates)
         slots = zip(tokens.split(sizes), counts.split(sizes), updates, strict=True)
         for of_tokens, of_counts, number in slots:  # copies, no views of the whole
             self._slots.append((of_tokens.clone(), of_counts.clone(), number))

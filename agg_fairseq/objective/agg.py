@@ -74,7 +74,7 @@ class AggObjective(Objective):
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
-        self._formed: tuple[Any, Gates] | None = None  # what gates were formed from, and they
+        self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
     def fix_group(self) -> None:
@@ -84,8 +84,9 @@ class AggObjective(Objective):
         """
         counter = self.counter
         if self.static_rare is None and counter.updates >= counter.window:
-            self.static_rare = self.rare(counter.appearances, counter.updates)
+            self.static_rare = self.rare_group(counter.appearances, counter.updates)
             number = int(self.static_rare.sum())
+            self._formed = None
             logger.info(f"agg: the {number} rare tokens are fixed from here on")
 
     def count(self, target: Tensor) -> None:
@@ -102,11 +103,13 @@ class AggObjective(Objective):
             appearances, updates = appearances + current, updates + 1
         if not updates:
             return None
-        # The same for all micro-batches of an update, unless one of them has changed the counts.
-        formed_from = (appearances.data_ptr(), appearances._version, updates, id(self.static_rare))
-        if self._formed is None or self.count_current_batch or self._formed[0] != formed_from:
-            self._formed = formed_from, self._gates_from(appearances, updates)
-        return self._formed[1]
+        if self.count_current_batch:
+            return self._gates_from(appearances, updates)
+        # They are the same for all micro-batches of an update: `_version` counts changes in place.
+        version = appearances._version
+        if self._formed is None or self._formed[0] is not appearances or self._formed[1] != version:
+            self._formed = appearances, version, self._gates_from(appearances, updates)
+        return self._formed[2]
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
         """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates
@@ -116,7 +119,7 @@ class AggObjective(Objective):
         rare = gates.rare.sum()
         return {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
 
-    def rare(self, appearances: Tensor, updates: int) -> Tensor:
+    def rare_group(self, appearances: Tensor, updates: int) -> Tensor:
         """(V,) bool, R, from the appearances (V,) in so many updates, at least 1."""
         if self.static_rare is not None:
             return self.static_rare
@@ -135,7 +138,7 @@ class AggObjective(Objective):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_extra_state` returned, from any device."""
-        self.static_rare = None
+        self.static_rare = self._formed = None
         if (static := state["static_rare"]) is not None:
             none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare = none.index_fill(0, static.to(none.device), True)

@@ -52,7 +52,7 @@ def test_every_section_of_the_report(written):
         "mle", "--agg-rare-fraction", "PPL within "
             "rare", "I(W) "
             "±", "PAIRS", "MSJ-2",
-        "the first 30%, the next 50% and the last 20% of the vocabulary",
+        "the first 30%, the next 50% and the last 20% of the tokens that occur",
         "Share of the dimensions that the embeddings use evenly",
     ):  # fmt: skip
         assert words in html, words
