@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from agg_fairseq.columns import METRICS
-from agg_fairseq.result import SeedValues
+from agg_fairseq.result import Result, SeedValues
+from scripts import results as collect
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
@@ -123,7 +124,7 @@ def mean_and_deviation(values: dict[str, object]) -> list[float]:
     seeds = SeedValues(values)
     if not seeds.numbers:
         return []
-    return [seeds.mean] if seeds.deviation is None else [seeds.mean, seeds.deviation]
+    return [seeds.mean, seeds.deviation] if seeds.deviation else [seeds.mean]
 
 
 def is_shown(number: str, value: float) -> bool:
@@ -238,6 +239,7 @@ def sentences() -> dict[str, list[str]]:
     claims = facts("which-cure")["claims"]
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
     awd = results("awd-lstm")
+    speed, sizes_of_speed = results("f2-speed"), "V = 44,256, N = 2,048"
     point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     f2 = {(name[0], name[2]): row for name, row in results("f2").items()}
     larger_beta2, gated = claims["0.999 for 0.98"], claims["agg for mle"]
@@ -310,6 +312,16 @@ def sentences() -> dict[str, list[str]]:
                 *(abs(number) for title in ("PPL total", "PPL within rare") for number in vast[title])
             ),
         ],
+        "docs/performance.md": [
+            "take {} of the time of `cross_entropy` and {} of its memory".format(
+                *speed["f2_softmax, MefMax",][sizes_of_speed]
+            ),
+            "8 classes of equal frequency {} and {}".format(
+                *speed["8 classes of equal frequency",][sizes_of_speed]
+            ),
+            "adaptive softmax {} and {}".format(*speed["adaptive softmax",][sizes_of_speed]),
+            "MefMax takes {} and {}".format(*speed["MefMax, label smoothing 0.1",][sizes_of_speed]),
+        ],
         "docs/results.md": [
             f"{-percent(f2['MefMax', 'joint']['PPL total'], f2['none (MLE)', 'joint']['PPL total']):.1f}% *below* that",
             f"its WikiText-103: {100 * (25.6 / 24.7 - 1):.1f}% above",  # scripts/wikitext103/f2-table-1.tsv
@@ -363,3 +375,22 @@ def test_every_file_of_results_is_shown_and_says_where_it_is_from():
     for path in RESULTS.glob("*.json"):
         facts = json.loads(path.read_text(encoding="utf-8"))["facts"]
         assert {"command", "commit", "machine", "versions"} <= facts.keys(), path
+
+
+def test_results_of_runs_are_collected(tmp_path, monkeypatch):
+    """By scripts/results.py, for a table whose cells are mean and deviation of two seeds."""
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "t.tsv").write_text("# A table\n\teval/PPL total\teval/E/O rare\nmle\nagg\n")
+    for seed, total in (("a", 10.0), ("b", 13.0)):
+        (tmp_path / seed / "mle").mkdir(parents=True)
+        row = {"perplexity": {"total": total, "rare": 1.0}, "expected_over_observed": {"rare": 0.5}}
+        columns = {"perplexity": ["total", "rare"], "expected_over_observed": ["rare"]}
+        result = Result({"mle": row}, columns, {"split": "test"})
+        (tmp_path / seed / "mle" / "eval.json").write_text(json.dumps(result.json()))
+    monkeypatch.setattr(collect, "ROOT", tmp_path)
+    runs = [str(tmp_path / seed) for seed in "ab"]
+    collect.main(["NAME", str(tmp_path / "t.tsv"), *runs, "--command", "make demo"])
+    labels, rows = read_results(tmp_path / "docs" / "results" / "NAME.json")
+    assert labels == [""] and rows.keys() == {("mle",)}
+    assert rows["mle",]["PPL total"] == pytest.approx([11.5, 4.5**0.5])
+    assert rows["mle",]["E/O rare"] == [0.5]
