@@ -12,6 +12,7 @@ import csv
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("torch", "fairseq", "ve-fairseq", "fairseq-fixed", "transformers", "numpy")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS")
     parser.add_argument("--command", required=True)
     parser.add_argument("--text", help="what was trained on")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     lines = options.table.read_text(encoding="utf-8").splitlines()
     header, *rows = csv.reader((line for line in lines if not line.startswith("#")), delimiter="\t")
     columns: dict[str, list[str]] = {}

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from agg_fairseq.columns import METRICS
-from agg_fairseq.result import SeedValues
+from agg_fairseq.result import Result, SeedValues
+from scripts import results as collect
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
@@ -123,7 +124,7 @@ def mean_and_deviation(values: dict[str, object]) -> list[float]:
     seeds = SeedValues(values)
     if not seeds.numbers:
         return []
-    return [seeds.mean] if seeds.deviation is None else [seeds.mean, seeds.deviation]
+    return [seeds.mean, seeds.deviation] if seeds.deviation else [seeds.mean]
 
 
 def is_shown(number: str, value: float) -> bool:
@@ -238,6 +239,7 @@ def sentences() -> dict[str, list[str]]:
     claims = facts("which-cure")["claims"]
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
     awd = results("awd-lstm")
+    speed, sizes_of_speed = results("f2-speed"), "V = 44,256, N = 2,048"
     point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     f2 = {(name[0], name[2]): row for name, row in results("f2").items()}
     larger_beta2, gated = claims["0.999 for 0.98"], claims["agg for mle"]
@@ -247,15 +249,26 @@ def sentences() -> dict[str, list[str]]:
     captions = chosen["German captions, a third, words seen once as <unk>", "3", "0.98"]["measured"]
     pieces = chosen["German captions, a third, 4,000 sub-words", "3", "0.98"]["measured"][:1]
 
+    (seeds,) = (claim["three seeds"] for claim in facts("rule")["claims"].values())
+
+    def ends(rows: dict, title: str) -> list[float]:
+        sizes = sorted(abs(row[title][0]) for row in rows.values())
+        return [sizes[0], sizes[-1]]
+
     def sizes(claim: str) -> list[str]:
         changes = [change for change in claims[claim].values() if isinstance(change, list)]
         return [f"{abs(mean)}% ± {deviation}" for mean, deviation in changes]
 
     mixed = results("fine-tuning-old-text")
-    old = [-percent(mixed["1%",][f"{text}: old"], mixed["none",][f"{text}: old"])
-           for text in ("captions", "documentation", "GCIDE")]  # fmt: skip
-    new = {f"{percent(mixed['1%',][f'{text}: new'], mixed['none',][f'{text}: new']):.0f}%"
-           for text in ("captions", "documentation", "GCIDE")}  # fmt: skip
+
+    def effects(text: str, share: str) -> tuple[float, float]:
+        rows = mixed[share,], mixed["none",]
+        old, new = (percent(*(row[f"{text}: {part}"] for row in rows)) for part in ("old", "new"))
+        return old, new
+
+    effects_of_1 = [effects(text, "1%") for text in ("captions", "documentation", "GCIDE")]
+    old = [-change for change, _ in effects_of_1]
+    new = {f"{change:.0f}%" for _, change in effects_of_1}
     uniq = {decoding: row["Uniq"][0] for (of, decoding), row in f2.items() if of == "MefMax"}
     once = {
         name: "{} ± {}".format(*row["without"]) for (name,), row in results("seen-once").items()
@@ -268,6 +281,8 @@ def sentences() -> dict[str, list[str]]:
             f"10% to 30% | {gain(10, 30)}",
             f"before {words[len(hits)]} trainings (0.3 to 0.7 million parameters, {words[len(texts)]} texts)",
             f"[right for {words[sum(hits)]}]",
+            f"then before {words[len(results('kept-texts'))]} on other texts, one [of 42 million](docs/results.md#"
+            "a-model-of-42-million-parameters), and right for all",
             f"{signed(larger_beta2['PPL total'])}, [within](docs/glossary.md) the rare group "
             f"{signed(larger_beta2['PPL within rare'])}",
             f"{signed(gated['calibrated PPL total'])}, within the rare group "
@@ -281,6 +296,13 @@ def sentences() -> dict[str, list[str]]:
             f"β₂ = 0.95, that is {50_257 / (math.log(2) / 0.05 * 5e5):.1%}",
         ],
         "docs/rule.md": [
+            "{}, {} and {}".format(*(signed([change]) for change in seeds)),
+            f"All {words[len(results('kept-texts'))]} are hits, and W alone is as good or better",
+            f"{words[len(chosen)].capitalize()} trainings, in [rule-chosen.json](results/rule-chosen.json), all of "
+            "them hits",
+            "s of {}% to {}%, the perplexity fell by {}% to {}%".format(
+                *(size for title in ("s", "measured") for size in ends(chosen, title))
+            ),
             f"{words[sum(hits)]} of {words[len(hits)]}, on {words[len(texts)]} texts",
             *(f"| {signed(row['seed 1'])} (miss) |" for hit, row in zip(hits, rule.values(), strict=True)
               if not hit),
@@ -310,6 +332,16 @@ def sentences() -> dict[str, list[str]]:
                 *(abs(number) for title in ("PPL total", "PPL within rare") for number in vast[title])
             ),
         ],
+        "docs/performance.md": [
+            "take {} of the time of `cross_entropy` and {} of its memory".format(
+                *speed["f2_softmax, MefMax",][sizes_of_speed]
+            ),
+            "8 classes of equal frequency {} and {}".format(
+                *speed["8 classes of equal frequency",][sizes_of_speed]
+            ),
+            "adaptive softmax {} and {}".format(*speed["adaptive softmax",][sizes_of_speed]),
+            "MefMax takes {} and {}".format(*speed["MefMax, label smoothing 0.1",][sizes_of_speed]),
+        ],
         "docs/results.md": [
             f"{-percent(f2['MefMax', 'joint']['PPL total'], f2['none (MLE)', 'joint']['PPL total']):.1f}% *below* that",
             f"its WikiText-103: {100 * (25.6 / 24.7 - 1):.1f}% above",  # scripts/wikitext103/f2-table-1.tsv
@@ -326,7 +358,12 @@ def sentences() -> dict[str, list[str]]:
             "{} with plain likelihood, {} with AGG and a window of one epoch (2,040 updates), and {} with a window of "
             "200".format(*claims["window, 4,080 updates with 0.98, seed 1, version 0.2.0"].values())
         ],
-        "docs/fine-tuning.md": [f"lowers it by {old[2]:.0f}% for 0.8%"],
+        "docs/fine-tuning.md": [
+            f"by {old[0]:.0f}% ± 3 and {old[1]:.0f}% ± 3",
+            "lowers it by {:.0f}% for {:.1f}%, and 5% by {:.0f}% for {:.1f}%".format(
+                *(abs(change) for share in ("1%", "5%") for change in effects("GCIDE", share))
+            ),
+        ],
     }  # fmt: skip
 
 
@@ -363,3 +400,22 @@ def test_every_file_of_results_is_shown_and_says_where_it_is_from():
     for path in RESULTS.glob("*.json"):
         facts = json.loads(path.read_text(encoding="utf-8"))["facts"]
         assert {"command", "commit", "machine", "versions"} <= facts.keys(), path
+
+
+def test_results_of_runs_are_collected(tmp_path, monkeypatch):
+    """By scripts/results.py, for a table whose cells are mean and deviation of two seeds."""
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "t.tsv").write_text("# A table\n\teval/PPL total\teval/E/O rare\nmle\nagg\n")
+    for seed, total in (("a", 10.0), ("b", 13.0)):
+        (tmp_path / seed / "mle").mkdir(parents=True)
+        row = {"perplexity": {"total": total, "rare": 1.0}, "expected_over_observed": {"rare": 0.5}}
+        columns = {"perplexity": ["total", "rare"], "expected_over_observed": ["rare"]}
+        result = Result({"mle": row}, columns, {"split": "test"})
+        (tmp_path / seed / "mle" / "eval.json").write_text(json.dumps(result.json()))
+    monkeypatch.setattr(collect, "ROOT", tmp_path)
+    runs = [str(tmp_path / seed) for seed in "ab"]
+    collect.main(["NAME", str(tmp_path / "t.tsv"), *runs, "--command", "make demo"])
+    labels, rows = read_results(tmp_path / "docs" / "results" / "NAME.json")
+    assert labels == [""] and rows.keys() == {("mle",)}
+    assert rows["mle",]["PPL total"] == pytest.approx([11.5, 4.5**0.5])
+    assert rows["mle",]["E/O rare"] == [0.5]

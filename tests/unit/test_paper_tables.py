@@ -124,7 +124,7 @@ TABLES = {
     "wmt14_en_de/agps-table-1": (
         AGPS,
         "bleu/BLEU, isotropy/S(W), bleu/sacreBLEU",
-        "Methods BLEU S( w ) Baseline {agps-base-mle} Freezing Rare Words {agps-base-freeze} Table 1:",
+        "Methods BLEU S( w ) Baseline {cosreg-base-mle} Freezing Rare Words {agps-base-freeze} Table 1:",
     ),
     "wmt14_en_de/agps-table-2": (
         AGPS,
