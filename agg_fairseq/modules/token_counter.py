@@ -145,12 +145,14 @@ class TokenCounter(nn.Module):
         ValueError for a state over another vocabulary, or of a counter with a window where this one
         has none or the other way round.
         """
-        expected = len(self.appearances), self.window is None
-        found = state["vocabulary"], state["window"] is None
-        if found != expected:
+        size = len(self.appearances)
+        if state["vocabulary"] != size:
+            found = state["vocabulary"]
+            raise ValueError(f"TokenCounter: expected a state over {size} tokens, got {found}")
+        if (state["window"] is None) != (self.window is None):
+            found = f"got the window {state['window']}"
             raise ValueError(
-                f"TokenCounter: expected a state over {len(self.appearances)} tokens, with "
-                f"window {self.window}, got {state['vocabulary']} with window {state['window']}"
+                f"TokenCounter: expected a state for the window {self.window}, {found}"
             )
         self._slots.clear()
         self._arriving = None

@@ -79,23 +79,32 @@ def _option_of_agg(criterion: object) -> tuple[str | None, float]:
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:
-    """Draws how similar generated texts are to human texts and to each other, by the number of
-    frequency classes.
+    """Draws how similar generated texts are to human texts and to each other, and the perplexity of
+    the models, by the number of frequency classes.
 
     Models whose names end in equal-frequency-N or equal-token-N, where N is the number of classes,
     are the points of two curves; all other models, and the human text, are horizontal lines. See
     --name of text-metrics.
 
     Args:
-        evaluations: of `text_metrics`, all of the same split.
+        evaluations: of `text_metrics`, all of the same split; and of `perplexity`, with the same
+            names of rows, which takes the place of the KLD.
 
     Reference: Choi et al. (2020), Fig. 3.
     """
-    titles = {("ms_jaccard", "2"): "MS-Jaccard-2 × 100", ("self_bleu", "2"): "Self-BLEU-2 × 100",
-              ("kld", ""): "KLD in nats"}  # fmt: skip
+    titles = {("ms_jaccard", "2"): "MS-Jaccard-2 × 100", ("self_bleu", "2"): "Self-BLEU-2 × 100"}
+    of_models = {
+        path: found for path, found in evaluations.items() if "perplexity" in found.columns
+    }
+    of_texts = {path: found for path, found in evaluations.items() if path not in of_models}
+    if not of_models:
+        titles[("kld", "")] = "KLD in nats"
+    losses = _rows(of_models, [("perplexity", "total")], "eval-lm")
     curves: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
-    for name, (_, values) in _rows(evaluations, titles, "text-metrics").items():
+    for name, (_, values) in _rows(of_texts, titles, "text-metrics").items():
+        if of_models:
+            values = [*values, *losses.get(name, (None, [math.nan]))[1]]
         if match := CLASS_MODEL.search(str(name)):
             curves[match[1]].setdefault(int(match[2]), []).append(values)
         else:
@@ -105,7 +114,8 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
             f"{', '.join(evaluations)}: found no row named …equal-frequency-N or …equal-token-N; "
             "expected some, by text-metrics --name"
         )
-    return _sweep(list(titles.values()), curves, levels, "classes")
+    panels = [*titles.values(), *["perplexity"] * bool(of_models)]
+    return _sweep(panels, curves, levels, "classes")
 
 
 def _sweep(

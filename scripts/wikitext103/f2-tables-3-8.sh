@@ -7,7 +7,7 @@
 #            (docs/reproduction.md); not run yet; 33 GB
 #   differs  the paper's numbers are of Melo-Lyrics and texts drawn from the top 20, ours of WikiText-103 and the top 3, so that
 #            they cannot be compared. Where you have the lyrics: LYRICS=1 DATA=DIR, a folder of train, valid and test
-#            (configs/wikitext103/size/f2-lyrics.yaml; not at small). Figure 3 has KLD in place of the paper's perplexity.
+#            (configs/wikitext103/size/f2-lyrics.yaml; not at small).
 #            The paper transfers a model of 10 GB of news, this f2-mle. Figure 3 has no numbers, and does not say how far
 #            it goes past MefMax's number of classes: N is 2, 4, 8, 16
 . "$(dirname -- "$0")/../env.sh"
@@ -38,4 +38,4 @@ for row in $rows; do
   if [ $row = f2 ]; then measure f2-joint f2 --f2-decoding joint; fi
 done
 table f2-tables-3-8
-once agg-fairseq plot class-sweep $(in_folders texts.json) -o $RUNS/f2-figure-3.png
+once agg-fairseq plot class-sweep $(in_folders texts.json) $(in_folders ppl.json) -o $RUNS/f2-figure-3.png

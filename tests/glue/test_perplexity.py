@@ -83,15 +83,17 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
     probabilities, target = literal(checkpoint, data, "valid")
     members = BinarizedVocabulary.load(data, pair).groups("types")
     # the last: special tokens
-    group_of_token = members.of_token.where(members.of_token >= 0, len(GROUPS))
+    names = members.names
+    group_of_token = members.of_token.where(members.of_token >= 0, len(names))
     # N x (G + 1)
-    mass = torch.stack([probabilities[:, group_of_token == index].sum(1) for index in range(4)], 1)
+    mass = [probabilities[:, group_of_token == index].sum(1) for index in range(len(names) + 1)]
+    mass = torch.stack(mass, 1)
     group = group_of_token[target]
     nll, group_nll = (
         -p.gather(1, of[:, None]).squeeze(1).log()
         for p, of in ((probabilities, target), (mass, group))
     )
-    for index, name in enumerate((*GROUPS, "total")):
+    for index, name in enumerate((*names, "total")):
         chosen = group == index if name != "total" else torch.ones_like(group, dtype=torch.bool)
         observed = int(chosen.sum())
         assert result.facts["targets"][name] == observed
@@ -109,7 +111,7 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
         assert row["expected_over_observed"][name] == pytest.approx(
             whole.item() / observed, rel=1e-5
         )
-        gains = torch.tensor([*(row["offsets"][name] for name in GROUPS), 0], dtype=torch.float64)
+        gains = torch.tensor([*(row["offsets"][name] for name in names), 0], dtype=torch.float64)
         normalizer = (mass * gains.exp()).sum(1)
         calibrated = (nll - gains[group] + normalizer.log())[chosen].mean().exp()
         assert row["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)

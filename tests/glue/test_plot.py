@@ -232,6 +232,20 @@ def test_seeds_of_the_sweep_are_one_point(eval_json, tmp_path):
     assert [math.isnan(y) for y in gap.axes[4].lines[0].get_ydata()] == [True, False]
 
 
+def test_class_sweep_with_perplexity(texts_json, eval_json, tmp_path):
+    """That of eval-lm, by the names of the rows; the human text has none."""
+    names = [row["name"] for row in json.loads(texts_json.read_text())["rows"]]
+    row, *_ = json.loads(eval_json.read_text())["rows"]
+    rows = [
+        row | {"name": name, "perplexity": {"total": float(number)}}
+        for number, name in enumerate(names[:-1])
+    ]
+    path = changed(eval_json, tmp_path / "ppl.json", ("rows", rows))
+    *_, axis = drawn("class-sweep", texts_json, path).axes
+    assert axis.get_title() == "perplexity" and list(axis.lines[0].get_ydata()) == [3, 4, 2]
+    assert [line.get_ydata()[0] for line in axis.lines[2:4]] == [0, 1]
+
+
 def test_class_sweep_of_several_files(texts_json, tmp_path):
     """Each panel has its measure, by number of classes, of either kind; a file for each row, and
     all of them again."""

@@ -1,6 +1,8 @@
 """What would make the host wait for a GPU in a training step of a criterion: seen on a CPU, by what
 it asks for."""
 
+import sys
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -77,16 +79,23 @@ class WaitsForTheDevice(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    """Without the look at the loss's gradient, which the host does not read on a GPU; and what the
-    counter does to the tokens of the update before, which have then come to the host, is no wait."""
+    """Without the look at the loss's gradient and at the targets, which the host does not read on a
+    GPU. What the counter does to the tokens of the update before, which have come to the host, is
+    no wait."""
     monkeypatch.setattr("agg_fairseq.functional.early_gradients.is_one", lambda scale: False)
-    on_host = TokenCounter._store_arrived
 
-    def store_arrived(counter):
-        with _disable_current_modes():
-            on_host(counter)
+    def on_host(function):
+        def without_modes(*arguments):
+            with _disable_current_modes():
+                return function(*arguments)
 
-    monkeypatch.setattr(TokenCounter, "_store_arrived", store_arrived)
+        return without_modes
+
+    store = on_host(TokenCounter._store_arrived)
+    monkeypatch.setattr(TokenCounter, "_store_arrived", store)
+    for name in ("functional.gated_cross_entropy", "f2.token_classes"):
+        module = sys.modules[f"agg_fairseq.{name}"]
+        monkeypatch.setattr(module, "known_targets", on_host(module.known_targets))
 
 
 def steps(name, options, layer=None, updates=5):

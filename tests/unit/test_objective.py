@@ -201,9 +201,6 @@ def test_a_state_of_another_method_is_refused():
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_objective_follows_the_targets_to_their_device(moved, monkeypatch):
     """By itself or by `to`, after gates were formed on the CPU; `meta` stands for a GPU."""
-    monkeypatch.setattr(
-        "agg_fairseq.functional.gated_cross_entropy.HostCopy", id
-    )  # which has no numbers there
     objective = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED)
     assert gates_of(objective, range(3))[-1].rare.device.type == "cpu"
     monkeypatch.setattr("agg_fairseq.objective.likelihood.order_positions", lambda *_: None)
