@@ -265,7 +265,7 @@ def _add_term(
             torch.neg(result.nll, out=log_p[part])
             residual = result.matrix
         else:
-            logits[:, number:] = -torch.inf
+            logits[:, number:].fill_(-torch.inf)
             log_probs = torch.log_softmax(logits, 1, out=logits)
             rest[part] -= (log_probs[:, :number] * share).sum(1)
             omega = share.sum() if isinstance(share, Tensor) else share * number

@@ -1,16 +1,24 @@
 """The factorized output layer as a module: W, U and the class of each token."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .cross_entropy import FactorizedOutput, factorized_cross_entropy, joint_log_prob
+from .cross_entropy import factorized_cross_entropy, joint_log_prob
 from .token_classes import TokenClasses, check_classes
 
 
+class TargetLogProb(NamedTuple):
+    """The result of `FactorizedSoftmax`, as that of `nn.AdaptiveLogSoftmaxWithLoss`."""
+
+    output: Tensor  # log p of the targets, shaped like them; carries no gradient
+    loss: Tensor  # scalar, the mean of −log p in nats
+
+
 class FactorizedSoftmax(nn.Module):
-    """F²-Softmax: `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, for any training loop.
+    """F²-Softmax: `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, for any training loop; called as
+    `nn.AdaptiveLogSoftmaxWithLoss`.
 
     Its state holds the class of each token beside the weights, so that it can be restored without
     the counts that the classes were made from. A state with another number of classes replaces the
@@ -27,7 +35,7 @@ class FactorizedSoftmax(nn.Module):
         >>> counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
         >>> layer = FactorizedSoftmax(mefmax(counts), dimension=4)
         >>> features, targets = torch.randn(2, 3, 4), torch.randint(9, (2, 3))
-        >>> layer.loss(features, targets).loss.backward()
+        >>> layer(features, targets).loss.backward()
         >>> layer.log_prob(features).exp().sum(-1).allclose(torch.ones(2, 3))
         True
 
@@ -56,25 +64,20 @@ class FactorizedSoftmax(nn.Module):
             self._classes = TokenClasses.of(self.class_of_token)
         return self._classes
 
-    def forward(self, features: Tensor) -> Tensor:
-        """The same as `log_prob`. It can take the place of logits, since it equals its own
-        log-softmax."""
-        return self.log_prob(features)
+    def forward(self, features: Tensor, target: Tensor) -> TargetLogProb:
+        """Log-probabilities of the targets, and their mean negative, at about 1/C of the full
+        softmax's cost.
 
-    def loss(
-        self,
-        features: Tensor,
-        target: Tensor,
-        *,
-        label_smoothing: float = 0.0,
-        ignore_index: int = -100,
-    ) -> FactorizedOutput:
-        """The negative log-likelihood of the targets, at about 1/C of the full softmax's cost; see
-        that function."""
-        options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index}
-        return factorized_cross_entropy(
-            features, self.weight, self.class_weight, target, self.classes, **options
-        )
+        `factorized_cross_entropy` also takes label smoothing, and returns both terms.
+
+        Args:
+            features: (..., D) H.
+            target: (...) y, int64 in [0, V), or −100, where the log-probability is 0 and which the
+                mean leaves out.
+        """
+        inputs = (features, self.weight, self.class_weight, target, self.classes)
+        output = factorized_cross_entropy(*inputs)
+        return TargetLogProb(-output.nll, output.loss / (target != -100).sum())
 
     def log_prob(self, features: Tensor) -> Tensor:
         """The joint log-probability of every token: (..., D) to (..., V), normalized."""

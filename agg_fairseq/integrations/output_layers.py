@@ -103,6 +103,14 @@ class _ResizedHead:
         return resized
 
 
+class FactorizedHead(FactorizedSoftmax):
+    """The factorized softmax in the place of a model's output layer."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Joint log-probabilities (..., V), which equal their own log-softmax."""
+        return self.log_prob(features)
+
+
 def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
     """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020),
     and returns it.
@@ -119,7 +127,7 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
             training counts.
     """
     head = _plain_head(model)
-    layer = FactorizedSoftmax(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
+    layer = FactorizedHead(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
     model.set_output_embeddings(layer.to(head.weight))
     return layer
 

@@ -40,7 +40,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
-from ..f2 import FactorizedSoftmax
+from ..f2 import FactorizedSoftmax, factorized_cross_entropy
 from ..modules.linear_logits import NotLinear, leaves, linear_logits, name_of
 from ..objective import AggObjective, AgpsObjective, MicroBatch, Objective
 from .output_layers import IGNORED
@@ -392,7 +392,8 @@ class GatedLoss(TrainerCallback):
         self._has_loss = True
         if isinstance(head, FactorizedSoftmax):
             smoothing = objective.label_smoothing
-            return head.loss(step.features, target, label_smoothing=smoothing).loss
+            inputs = (step.features, head.weight, head.class_weight, target, head.classes)
+            return factorized_cross_entropy(*inputs, label_smoothing=smoothing).loss
         micro_batch = None
         if objective.counter is not None:
             if self._step_hook is None:

@@ -231,7 +231,7 @@ def train(text: str, options: dict) -> dict:
         if objective is not None:
             loss = objective(features, model.weight, target).loss / target.numel()
         elif factorized is not None:
-            loss = factorized.loss(features, target).loss / target.numel()
+            loss = factorized(features, target).loss
         else:
             loss = F.cross_entropy(
                 (features @ model.weight.T + bias).flatten(0, 1), target.flatten()

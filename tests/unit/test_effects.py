@@ -61,13 +61,12 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
     for _ in range(UPDATES):
         position = torch.randint(len(train) - 1, (1, TOKENS))
         inputs = features(train[position]), train[position + 1]
-        output = (
-            factorized.loss(*inputs)
-            if factorized
-            else objective(inputs[0], embedding.weight, inputs[1])
-        )
+        if factorized:
+            loss = factorized(*inputs).loss
+        else:
+            loss = objective(inputs[0], embedding.weight, inputs[1]).loss / TOKENS
         optimizer.zero_grad()
-        (output.loss / TOKENS).backward()
+        loss.backward()
         optimizer.step()
         objective.commit_update()
     statistics = NextTokenStatistics(frequency_groups(counts))

@@ -184,10 +184,24 @@ def test_the_module_restores_classes_with_the_weights(other):
     parameter = restored.class_weight
     restored.load_state_dict(saved.state_dict())
     h = torch.randn(3, 6, dtype=torch.float64)
-    assert torch.equal(restored(h), saved(h))
+    assert torch.equal(restored.log_prob(h), saved.log_prob(h))
     assert (restored.class_weight is parameter) == (len(parameter) == 3)
-    restored(h)[:, 0].sum().backward()
+    restored.log_prob(h)[:, 0].sum().backward()
     assert restored.class_weight.grad.shape == (3, 6)
+
+
+def test_the_module_is_called_as_torchs_adaptive_softmax():
+    layer, h = FactorizedSoftmax(LAYOUTS["shuffled"], 6).double(), torch.randn(2, 4, 6).double()
+    y = torch.tensor([[3, 0, -100, 16], [5, 5, 9, -100]])
+    found, expected = layer(h, y), layer.log_prob(h).flatten(0, 1)
+    kept = y.flatten() != -100
+    at_targets = expected.gather(1, y.flatten().clamp(min=0)[:, None]).squeeze(1) * kept
+    torch.testing.assert_close(found.output.flatten(), at_targets.detach())
+    torch.testing.assert_close(found.loss, -at_targets.sum() / 6)
+    gradients = [
+        torch.autograd.grad(loss, layer.weight) for loss in (found.loss, -at_targets.sum() / 6)
+    ]
+    torch.testing.assert_close(*gradients)
 
 
 def test_the_module_survives_an_average_of_states():
