@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
-from ..data.vocabulary import GROUPINGS
+from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, NextTokenStatistics
 from ..names import HUMAN, UNIGRAM
@@ -67,8 +67,7 @@ def perplexity(
     with_matrix = _with_matrix(models)
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
     if as_published:
-        special = vocabulary.excluded & (vocabulary.counts > 0)
-        members = replace(members, of_token=members.of_token.masked_fill(special, 0))
+        members = _with_special_tokens(members, vocabulary)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
@@ -116,6 +115,16 @@ def perplexity(
     }
     facts = {"groups": members.sizes(), "targets": targets}
     return Result(rows, with_groups(columns, members.names), settings, facts)
+
+
+def _with_special_tokens(members: FrequencyGroups, vocabulary: Vocabulary) -> FrequencyGroups:
+    """The groups with the special tokens that occur in training among the most frequent ones."""
+    if vocabulary.counts is None:
+        raise UserError(
+            "--as-published: found no --train-text; expected the text to count tokens in"
+        )
+    special = vocabulary.excluded & (vocabulary.counts > 0)
+    return replace(members, of_token=members.of_token.masked_fill(special, 0))
 
 
 def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSource]:
