@@ -1,2 +1,2 @@
-"""What a model is trained on: binarized splits and their counts, vocabularies, sub-words, word
+"""The data of a training: binarized splits and their counts, vocabularies, sub-words, word
 alignments."""

@@ -162,7 +162,7 @@ def task_name(task: Any) -> str:
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """How often each token of the dictionary occurs in a split that `fairseq-preprocess` wrote:
+    """Occurrences of each token of the dictionary in a split that `fairseq-preprocess` wrote:
     (V,) int64.
 
     The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over

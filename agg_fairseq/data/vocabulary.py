@@ -107,12 +107,12 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def tokens(self) -> Sequence[str]:
-        """As dict.txt has them, after the special ones."""
+        """Tokens as dict.txt has them, after the special ones."""
         return self.dictionary.symbols
 
     @property
     def excluded(self) -> Tensor:
-        """As `excluded_tokens`, which the criterions ask too."""
+        """Tokens in no group, by `excluded_tokens`, which the criterions ask too."""
         return excluded_tokens(self.dictionary)
 
     @property
@@ -127,7 +127,7 @@ class BinarizedVocabulary(Vocabulary):
         return [row for row in self.special_ids if self.counts[row] == 0]
 
     def counts_in(self, text: str | Path) -> Tensor:
-        """As targets of the training split of a folder with the same dictionary."""
+        """Counts of targets in the training split of a folder with the same dictionary."""
         other = BinarizedVocabulary.load(text, self.languages)
         if other.tokens != self.tokens:
             raise UserError(

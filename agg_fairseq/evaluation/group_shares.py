@@ -1,4 +1,4 @@
-"""How much of a text is rare, and what Adam forgets of it, before anything is trained."""
+"""Shares of rare tokens in a text, and of those that Adam forgets, before anything is trained."""
 
 import math
 from pathlib import Path
@@ -141,7 +141,7 @@ def group_shares(
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """What the rule says of the change of the perplexity, in words, for a text of so many training
+    """The change of the perplexity by the rule, in words, for a text of so many training
     tokens.
 
     `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or

@@ -7,7 +7,8 @@ from typing import Any
 from tqdm import tqdm
 
 from ..checkpoints import EmbeddingSource
-from ..data.subwords import WORDS, TokenizerOptions
+from ..data.subwords import WORDS, TokenizerOptions, WordTokenizer
+from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import nearest_neighbors, word_vectors
 from ..result import Result
@@ -47,17 +48,8 @@ def neighbors(
     vocabulary = load_embedding_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
-    special_tokens = set(map(vocabulary.tokens.__getitem__, vocabulary.special_ids))
-    tokens_of, excluded = {}, []
-    for word in words:
-        tokens = [] if word in special_tokens else word_tokenizer.indices(word)
-        if not tokens:
-            raise UserError(
-                f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
-            )
-        if word not in tokens_of:
-            tokens_of[word] = tokens
-            excluded.append([*vocabulary.special_ids, *tokens])
+    tokens_of = _tokens_of(words, vocabulary, word_tokenizer)
+    excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
 
     def describe(index: int) -> dict[str, Any]:
         group = -1 if members is None else int(members.of_token[index])
@@ -117,3 +109,18 @@ def neighbors(
     }
     facts = {"groups": members and members.sizes()}
     return Result(rows, {"neighbor": ranks}, settings, facts, ("", "checkpoint"))
+
+
+def _tokens_of(
+    words: Sequence[str], vocabulary: Vocabulary, word_tokenizer: WordTokenizer
+) -> dict[str, list[int]]:
+    """The rows of the tokens of each word; UserError for a word without."""
+    special_tokens = set(map(vocabulary.tokens.__getitem__, vocabulary.special_ids))
+    tokens_of = {}
+    for word in words:
+        tokens_of[word] = [] if word in special_tokens else word_tokenizer.indices(word)
+        if not tokens_of[word]:
+            raise UserError(
+                f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
+            )
+    return tokens_of

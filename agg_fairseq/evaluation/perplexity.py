@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
-from ..data.vocabulary import GROUPINGS
+from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, NextTokenStatistics
 from ..names import HUMAN, UNIGRAM
@@ -63,15 +64,10 @@ def perplexity(
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
-    with_matrix = {}
-    for name, model in models.items():
-        if not _has_adaptive_softmax(model):  # which has no single output embedding
-            model.output_embedding  # noqa: B018 — all of them before the first model is scored
-            with_matrix[name] = model
+    with_matrix = _with_matrix(models)
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
     if as_published:
-        special = vocabulary.excluded & (vocabulary.counts > 0)
-        members = replace(members, of_token=members.of_token.masked_fill(special, 0))
+        members = _with_special_tokens(members, vocabulary)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
@@ -91,21 +87,11 @@ def perplexity(
                 f"{next(iter(models.values()))}, which can read other sentences or blocks; measure "
                 "them one at a time"
             )
-        rows[name] = row = {
-            "path": str(model),
-            "matrix": None,
-            "tokens": statistics.tokens,
-            "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
-            **statistics.compute(),
-        }
+        rows[name] = _row_of_model(model, statistics, offsets)
         if name in with_matrix:
-            row |= _geometry(model, moved_from, members)
-        if offsets is not None:
-            row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
-            for measure, value in statistics.calibrated(offsets).items():
-                row[f"calibrated_{measure}"] = value
-            for share in shares:
-                rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
+            rows[name] |= _geometry(model, moved_from, members)
+        for share in shares if offsets is not None else ():
+            rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
     rows[HUMAN] = {"unique_predictions": first.unique_targets()}
     if vocabulary.counts is not None:
         reference = first.frequencies_over_observed(vocabulary.counts)
@@ -131,9 +117,44 @@ def perplexity(
     return Result(rows, with_groups(columns, members.names), settings, facts)
 
 
-def _has_adaptive_softmax(model: EmbeddingSource) -> bool:
-    is_of_fairseq = isinstance(model, Checkpoint)
-    return is_of_fairseq and model.model_options.get("adaptive_softmax_cutoff") is not None
+def _with_special_tokens(members: FrequencyGroups, vocabulary: Vocabulary) -> FrequencyGroups:
+    """The groups with the special tokens that occur in training among the most frequent ones."""
+    if vocabulary.counts is None:
+        raise UserError(
+            "--as-published: found no --train-text; expected the text to count tokens in"
+        )
+    special = vocabulary.excluded & (vocabulary.counts > 0)
+    return replace(members, of_token=members.of_token.masked_fill(special, 0))
+
+
+def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSource]:
+    """The models that have a single output embedding, unlike those of an adaptive softmax; all of
+    them are looked at before the first model is scored."""
+    found = {}
+    for name, model in models.items():
+        is_of_fairseq = isinstance(model, Checkpoint)
+        if not is_of_fairseq or model.model_options.get("adaptive_softmax_cutoff") is None:
+            model.output_embedding  # noqa: B018
+            found[name] = model
+    return found
+
+
+def _row_of_model(
+    model: EmbeddingSource, statistics: NextTokenStatistics, offsets: Tensor | None
+) -> dict[str, Any]:
+    """The measures of a row that are of next tokens, also with `offsets` (G,) if they are given."""
+    row = {
+        "path": str(model),
+        "matrix": None,
+        "tokens": statistics.tokens,
+        "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
+        **statistics.compute(),
+    }
+    if offsets is not None:
+        row["offsets"] = dict(zip(statistics.groups.names, offsets.tolist(), strict=True))
+        for measure, value in statistics.calibrated(offsets).items():
+            row[f"calibrated_{measure}"] = value
+    return row
 
 
 def _geometry(

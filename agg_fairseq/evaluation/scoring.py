@@ -267,6 +267,8 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     """
     from fairseq import utils
 
+    from ..fairseq_glue.output_layer import replaced_output_layer
+
     device = next(model.parameters()).device
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
     target = sample["target"]  # B x T
@@ -274,25 +276,18 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     if getattr(getattr(task, "args", None), "add_bos_token", False):
         is_scored &= target != task.target_dictionary.bos()
     target = target[is_scored]  # N
-    decoder, layer = model.decoder, getattr(model.decoder, "output_layer", None)
-    inputs = None  # of the output layer, where the decoder has one and calls it
+    layer, inputs = getattr(model.decoder, "output_layer", None), []
 
     def left_out(features: Tensor) -> Tensor:
-        nonlocal inputs
-        inputs = features
+        inputs.append(features)
         return features
 
-    if layer is not None:
-        decoder.output_layer = left_out
-    try:
+    with replaced_output_layer(model.decoder, left_out):
         # N x D; or N x V, of a decoder with logits of its own
         output = model(**sample["net_input"])[0][is_scored]
-    finally:
-        if layer is not None:
-            del decoder.output_layer  # so that the method of the class is found again
     rows = chunk_rows(output.new_empty(len(task.target_dictionary), 0))
     for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
         # 1 x n x V, or features for an adaptive softmax
-        output = chunk[None] if inputs is None else layer(chunk[None])
+        output = layer(chunk[None]) if inputs else chunk[None]
         log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
         yield log_probs, targets

@@ -5,7 +5,8 @@ pass of a criterion runs, the `output_layer` of the decoder instance returns its
 logits are computed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
@@ -82,6 +83,19 @@ def features_of(
         _refuse(model, criterion, f"whose output_layer {problem}")
 
 
+@contextmanager
+def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Lets a decoder call `function` in place of its `output_layer`, if it has one."""
+    if not hasattr(decoder, "output_layer"):
+        yield
+        return
+    decoder.output_layer = function
+    try:
+        yield
+    finally:
+        del decoder.output_layer  # so that the method of the class is found again
+
+
 def without_logits(
     model: Any, net_input: dict[str, Any], parameters: dict[int, Tensor], criterion: str
 ) -> Tensor:
@@ -100,11 +114,8 @@ def without_logits(
         returned.append((found, found._version))
         return found
 
-    decoder.output_layer = left_out
-    try:
+    with replaced_output_layer(decoder, left_out):
         output = model(**net_input)[0]
-    finally:
-        del decoder.output_layer  # so that the method of the class is found again
     is_same = len(returned) == 1
     for features, version in returned:
         is_same &= output is features or _is_copy_of_ddp(output, features)

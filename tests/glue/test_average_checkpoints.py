@@ -135,7 +135,7 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
     for arguments, words in (
         ((a,), "two checkpoints or more, each once"),
         ((trained, "--last", 5), "found 4 checkpoints by epoch, --last 5"),
-        ((trained, "--last", -1), "--last: found '-1'"),
+        ((trained, "--last", -1), "--last: found '-1'; expected a whole number of 1 or more"),
         ((a, b, a), "two checkpoints or more, each once"),
         ((a, b, "--output", linked), "found an input, which would be written over"),
     ):

@@ -248,7 +248,7 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     assert body[3][2:] == ["Paris (0.95)", "the (0.89)", "river (0.71)"]
     assert "|groups:30%/50%/20%-of-types|†:rare|" in printed
     result = read_result(target)
-    assert result.facts["groups"] == {"frequent": 2, "medium": 4, "rare": 2}
+    assert result.facts["groups"] == {"frequent": 2, "medium": 3, "rare": 3}
     lake, rome = result["lake", "mle"], result["Rome†", "agg"]
     itself = {"token": "lake", "readable": "lake", "index": 6, "count": 3, "group": "medium"}
     assert (lake["word"], lake["tokens"]) == ("lake", [itself]) and len(rome["neighbors"]) == 3

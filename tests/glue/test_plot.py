@@ -172,7 +172,7 @@ def test_empty_groups_and_names_that_look_like_markup(
 ):
     """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
     monkeypatch.setattr(
-        "agg_fairseq.data.vocabulary.count_tokens",
+        "agg_fairseq.data.vocabulary.count_split",
         lambda data, known, *_: torch.ones(len(known)).long(),
     )
     with warnings.catch_warnings():

@@ -4,7 +4,7 @@ import json
 import pytest
 import torch
 
-from agg_fairseq.checkpoints import open_models
+from agg_fairseq.checkpoints import Checkpoint, open_models
 from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
@@ -246,6 +246,12 @@ def test_other_vocabularies_and_options(tmp_path, text):
     assert "--bpe: found gpt2" in refusal(
         lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2)
     )
+    for path in (first, first / "model.safetensors"):
+        said = refusal(lambda path=path: Checkpoint(path))
+        assert (
+            "found a model of transformers; this command takes models of fairseq-train alone"
+            in said
+        )
     assert "found '<s>', which the vocabulary" in refusal(
         lambda: neighbors(only, None, words=["<s>"])
     )
