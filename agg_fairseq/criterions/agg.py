@@ -12,6 +12,7 @@ from omegaconf import II
 from ..data.binarized import excluded_tokens
 from ..errors import UserError
 from ..fairseq_glue import option
+from ..functional import rare_tokens
 from ..functional.gates import AGG_GATES
 from ..objective.agg import DEFAULT_ALPHA, AggObjective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
@@ -106,7 +107,9 @@ class AggCriterion(LikelihoodCriterion):
             return
         [(name, value)] = self.objective.threshold.items()
         occurs = counts > 0
-        rare = occurs & self.objective.rare_group(counts, updates)
+        # on the CPU, where the counts are: the trainer has moved the objective to its device
+        excluded = self.objective.excluded.cpu()
+        rare = occurs & rare_tokens(counts, updates, excluded=excluded, **self.objective.threshold)
         of_tokens = (rare.sum() / occurs.sum()).item()
         of_targets = (counts[rare].sum() / counts.sum()).item()
         said = (

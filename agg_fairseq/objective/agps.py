@@ -68,6 +68,8 @@ class AgpsObjective(Objective):
     def set_counts(self, counts: Tensor) -> None:
         """Takes the training counts (V,), and chooses the rare group by them."""
         self.counts = whole_counts(counts, self.vocabulary)
+        if self.excluded is not None:
+            self.counts = self.counts.to(self.excluded.device)
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
 
     def gates(self, target: Tensor | None) -> Gates:
