@@ -107,8 +107,8 @@ class AggCriterion(LikelihoodCriterion):
             return
         [(name, value)] = self.objective.threshold.items()
         occurs = counts > 0
-        # on the CPU, where the counts are: the trainer has moved the objective to its device
-        excluded = self.objective.excluded.cpu()
+        # On the CPU, where the counts are: the trainer has moved the objective to its device.
+        excluded = excluded_tokens(self.task.target_dictionary)
         rare = occurs & rare_tokens(counts, updates, excluded=excluded, **self.objective.threshold)
         of_tokens = (rare.sum() / occurs.sum()).item()
         of_targets = (counts[rare].sum() / counts.sum()).item()

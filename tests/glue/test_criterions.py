@@ -13,6 +13,7 @@ from fairseq.logging import metrics
 
 from agg_fairseq.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
+from benchmarks.output_layer_model import OutputLayerTask, criterion
 from tests.commands import one_line
 from tests.conftest import ROOT, called
 from tests.small_trainings import (
@@ -267,3 +268,17 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
         "--optimizer", "adam", "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,
     )  # fmt: skip
     assert '"num_updates": "2"' in printed and '"ul_loss"' in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("agg", {"agg_window": 9}), ("agps", {"agps_rare_rank": 36}), ("freeze_rare", {})],
+)
+def test_what_is_counted_before_the_training_fits_a_criterion_on_a_gpu(name, options, monkeypatch):
+    """fairseq's trainer moves a criterion first, and the counts come later, on the CPU; `meta`
+    stands for a GPU."""
+    made = criterion(name, OutputLayerTask(64), **options).to("meta")
+    monkeypatch.setattr(made, "count_targets", lambda: torch.arange(64))
+    if name == "agg":
+        monkeypatch.setattr(made, "_updates_of_epoch", lambda: 100)
+    made.prepare()
