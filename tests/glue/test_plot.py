@@ -153,7 +153,7 @@ def test_a_picture_names_the_columns_and_the_command_that_it_needs(
             "found no frequent (%); expected what agg-fairseq text-metrics --data",
         ),
         ("token-shares", empty, "found no frequent (%)"),
-        ("class-sweep", eval_json, "found no MSJ-2; expected what agg-fairseq text-metrics wrote"),
+        ("class-sweep", eval_json, "found no row named …equal-frequency-N or …equal-token-N"),
         ("class-sweep", named, "found no row named …equal-frequency-N or …equal-token-N"),
         ("alpha-sweep", texts_json, "found no PPL total; expected what agg-fairseq eval-lm wrote"),
         *(
