@@ -163,7 +163,7 @@ def gated_cross_entropy(
     inputs = (features.reshape(-1, features.size(-1)), weight, bias)
     values, gradients = values_and_gradients(
         *inputs,
-        target.reshape(-1),
+        target.reshape(-1).contiguous(),  # which kernels read as it lies in memory
         order,
         wanted=tuple(map(wants_gradient, inputs)),
         gates=gates,

@@ -168,6 +168,17 @@ def test_nothing_but_padding_and_nothing_at_all():
             assert loss == 0 and not any(t.any() for t in grad(loss / number, (h, w, b)))
 
 
+def test_a_kernel_gets_targets_that_lie_side_by_side(monkeypatch):
+    """It reads them from the address of the first, also those of one column of a batch."""
+    found = []
+    name = "agg_fairseq.functional.softmax_kernel.likelihood"
+    monkeypatch.setattr(name, lambda logits, target, *_: found.append(target.stride()))
+    (h, w, *_), y = problem(), torch.arange(26).view(13, 2) % 11
+    gated_cross_entropy(h, w, y[:, 1])
+    gated_cross_entropy(h[:, None], w, y[:, 1:])
+    assert {*found} == {(1,)}
+
+
 def test_no_tensor_of_all_positions_by_vocabulary(monkeypatch):
     """With eight chunks, no allocation reaches a quarter of N·V elements."""
     n, v = 64, 2048
