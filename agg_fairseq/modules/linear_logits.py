@@ -97,7 +97,10 @@ def _contents(*modules: nn.Module) -> list[Any]:
         found += [(name, value) for name, value in values if isinstance(value, int | float | str)]
         parameters = module.parameters(recurse=False)
         found += [(id(parameter), parameter.requires_grad) for parameter in parameters]
-        found += [(id(buffer), buffer._version) for buffer in module.buffers(recurse=False)]
+        tensors = [value for _, value in values if isinstance(value, Tensor)]
+        # Larger ones than a number may be made anew in each step, as a mask or a normalized W.
+        tensors = [*module.buffers(recurse=False), *(one for one in tensors if one.numel() == 1)]
+        found += [(id(tensor), tensor._version) for tensor in tensors]
     return found
 
 
@@ -135,6 +138,8 @@ def _ask(
     problem = NotLinear("is not s (H Wᵀ + b), with a soft cap or without")
     z = logits.detach()[0].double()  # T x V
     x = products if bias is None else products + bias.detach().double()
+    if not x.isfinite().all():
+        raise NotLinear("has NaN or infinite weights: the model has diverged")
     if z.shape != x.shape or not z.isfinite().all():
         raise problem
 
