@@ -60,6 +60,7 @@ __all__ = ["GatedLoss"]
 logger = logging.getLogger(__name__)
 
 METHODS: dict[str, type[Objective]] = {"agg": AggObjective, "agps": AgpsObjective, "mle": Objective}
+TERMS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")  # which a factorized output layer lacks
 LOSS = inspect.signature(ForCausalLMLoss)
 TINY, HUGE = 2.0**-20, 2.0**40
 PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
@@ -134,6 +135,7 @@ class GatedLoss(TrainerCallback):
         self._name = type(model).__name__
         if _attached(model) is not None:
             raise UserError(f"GatedLoss: this {self._name} already has one; remove() it first")
+        self._is_plain = method == "mle" and not any(map(options.get, TERMS))
         head = self._output_layer()
         self._check_loss_function()
         vocabulary = head.weight.size(0)
@@ -159,12 +161,6 @@ class GatedLoss(TrainerCallback):
             mask[[*excluded]] = True
         self.method = method
         self.objective = METHODS[method](vocabulary, ignore_index=IGNORED, **given)
-        terms = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
-        is_plain = method == "mle" and not any(map(options.get, terms))
-        if isinstance(head, FactorizedSoftmax) and not is_plain:
-            raise ValueError(
-                f"a factorized output layer is trained with method='mle', without {', '.join(terms)}"
-            )
         self._window_is_given = options.get("agg_window") is not None
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
@@ -212,6 +208,10 @@ class GatedLoss(TrainerCallback):
             raise UserError(
                 f"GatedLoss: expected {self._name} to end in an nn.Linear, found "
                 f"{type(head).__name__}"
+            )
+        if isinstance(head, FactorizedSoftmax) and not self._is_plain:
+            raise ValueError(
+                f"a factorized output layer is trained with method='mle', without {', '.join(TERMS)}"
             )
         return head
 

@@ -62,9 +62,12 @@ def test_output_layers_that_are_refused():
         with pytest.raises(UserError, match="found one with a bias"):
             change(with_bias, given)
     assert with_bias.lm_head.bias.equal(before) and with_bias.lm_head.bias.requires_grad
+    gated = GatedLoss(model, agg_rare_fraction=0.2)
     factorize_head(model, classes())
-    with pytest.raises(ValueError, match="is trained with method='mle'"):
-        GatedLoss(model, agg_rare_fraction=0.2)
+    for train in (lambda: model(**batch()), lambda: GatedLoss(model, agg_rare_fraction=0.2)):
+        with pytest.raises(ValueError, match="is trained with method='mle'"):
+            train()
+        gated.remove()
 
 
 def reported(load, *arguments):
