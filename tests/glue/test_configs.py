@@ -9,6 +9,7 @@ import pytest
 import torch
 from fairseq import models
 from fairseq.data import Dictionary
+from omegaconf import OmegaConf
 
 from scripts.train import composed, options_of, with_defaults
 from tests.conftest import ROOT
@@ -146,6 +147,9 @@ def test_every_file_is_checked():
         assert {path.stem for path in (ROOT / "configs" / folder / "size").iterdir()} == set(
             SIZES[folder]
         )
+    for path in (ROOT / "configs").rglob("*.yaml"):  # whose log is in a folder that hydra makes
+        hydra = OmegaConf.to_container(OmegaConf.load(path)).get("hydra", {})
+        assert hydra.get("sweep") == hydra.get("run"), path
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
