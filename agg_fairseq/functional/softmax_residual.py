@@ -1,4 +1,4 @@
-"""What happens to logits between the products of a softmax layer: values, and the residual dL/dz.
+"""Forms losses and the residual dL/dz of logits, between the products of a softmax layer.
 
 The residual of a chunk is formed in the memory of its logits. On a GPU one kernel reads a row and
 writes it (`softmax_kernel.py`); elsewhere, and on a GPU without Triton, the same is done by
@@ -20,7 +20,7 @@ HALF_SCALE = 2.0**10  # of residuals in float16; this leaves room for gates of u
 
 @dataclass(frozen=True)
 class Terms:
-    """What the loss of a position consists of; the arguments of `gated_cross_entropy`."""
+    """The terms of the loss of a position, which are arguments of `gated_cross_entropy`."""
 
     vocabulary: int  # V; the logits may have more columns, which are no tokens
     label_smoothing: float = 0.0

@@ -1,4 +1,4 @@
-"""What an output layer computes: asked of the layer itself, by random features and by autograd."""
+"""Finds out what an output layer computes, by random features and by autograd."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ LARGEST_HALF = 2.0**12  # of them in float16, which leaves room for a scale up t
 
 
 class NotLinear(Exception):
-    """What an output layer does beyond `s (H Wᵀ + b)`, as the end of a sentence about it."""
+    """An output layer does more than `s (H Wᵀ + b)`, as the end of a sentence about it."""
 
 
 class LinearLogits(NamedTuple):
@@ -90,7 +90,7 @@ def name_of(parameter: Tensor, model: nn.Module) -> str:
 
 
 def _contents(*modules: nn.Module) -> list[Any]:
-    """What a module computes with, cheap to compare: numbers, parameters, versions of buffers."""
+    """All that a module computes with, cheap to compare: numbers, parameters, versions of buffers."""
     found: list[Any] = []
     for module in modules:
         values = vars(module).items()

@@ -1,4 +1,4 @@
-"""How often each token was seen during the last K updates, exactly."""
+"""Exact counts of each token over the last K updates."""
 
 from collections import deque
 from typing import Any

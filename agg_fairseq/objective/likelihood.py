@@ -15,7 +15,7 @@ Average = tuple[Any, Any]
 
 
 class MicroBatch(NamedTuple):
-    """What an objective decides about a micro-batch before the forward pass of the model."""
+    """Decisions of an objective about a micro-batch before the forward pass of the model."""
 
     order: PositionOrder  # of the targets: on a GPU, it is there when the loss is formed
     gates: Gates | None = None
@@ -127,7 +127,7 @@ class Objective(nn.Module):
         is no dummy one."""
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
-        """What is logged of a micro-batch with these gates beside loss, likelihood and terms."""
+        """The values to log of a micro-batch with these gates beside loss, likelihood and terms."""
         return {}
 
     # A micro-batch.
