@@ -26,12 +26,15 @@ class LinearLogits(NamedTuple):
     softcap: float | None = None  # c > 0
 
 
-_answers: WeakKeyDictionary[nn.Module, tuple[Any, float, float | None]] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[nn.Module, tuple[Any, tuple[float, float | None]]] = WeakKeyDictionary()
 """By output layer: its fingerprint when it was asked, and s and c."""
 
 
 def linear_logits(
-    logits_of: Callable[[Tensor], Tensor], layer: nn.Module, like: Tensor, model: nn.Module
+    logits_of: Callable[[Tensor], Tensor],
+    layer: nn.Linear | nn.Embedding,
+    like: Tensor,
+    model: nn.Module,
 ) -> LinearLogits:
     """W, b, s and c with which an output layer computes its logits.
 
@@ -52,20 +55,21 @@ def linear_logits(
     weight, bias = layer.weight, getattr(layer, "bias", None)
     owner = getattr(logits_of, "__self__", layer)
     fingerprint = (like.dtype, *_contents(owner), *_contents(*layer.modules()))
-    known, *answer = _answers.get(layer, (None,))
+    known, answer = _answers.get(layer, (None, (1.0, None)))
     if known != fingerprint:
         # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
         with torch.inference_mode(False), torch.enable_grad(), hooks:
             # b anew: one that is computed without gradients, in validation, has no parameters
             answer = _ask(logits_of, weight, getattr(layer, "bias", None), like, model)
-        _answers[layer] = (fingerprint, *answer)
+        _answers[layer] = fingerprint, answer
     return LinearLogits(weight, bias, *answer)
 
 
 def leaves(*tensors: Tensor | None) -> dict[int, Tensor]:
     """The tensors, by `id`, that autograd would give a gradient to: parameters, mostly."""
-    found, seen, waiting = {}, set(), []
+    found, seen = {}, set()
+    waiting: list[torch.autograd.graph.Node | None] = []
     for tensor in tensors:
         if tensor is not None and tensor.grad_fn is not None:
             waiting.append(tensor.grad_fn)
