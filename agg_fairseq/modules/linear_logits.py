@@ -13,6 +13,10 @@ LARGEST = (3.0, 2.0**20, 0.1, 2.0**8, 2.0**4, 2.0**-6, 2.0**12, 30.0)
 LARGEST_HALF = 2.0**12  # of them in float16, which leaves room for a scale up to 16
 
 
+ScaleAndCap = tuple[float, float | None]
+"""The s and c of logits `s z`, or `c tanh(s z / c)`."""
+
+
 class NotLinear(Exception):
     """An output layer does more than `s (H Wᵀ + b)`, as the end of a sentence about it."""
 
@@ -26,7 +30,7 @@ class LinearLogits(NamedTuple):
     softcap: float | None = None  # c > 0
 
 
-_answers: WeakKeyDictionary[nn.Module, tuple[Any, tuple[float, float | None]]] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[nn.Module, tuple[Any, ScaleAndCap]] = WeakKeyDictionary()
 """By output layer: its fingerprint when it was asked, and s and c."""
 
 
@@ -111,7 +115,7 @@ def _ask(
     bias: Tensor | None,
     like: Tensor,
     model: nn.Module,
-) -> tuple[float, float | None]:
+) -> ScaleAndCap:
     """The s and c of `linear_logits`."""
     is_zero = not weight.any()
     if is_zero:  # as some begin: any other W tells what the layer does
