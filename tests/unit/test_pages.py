@@ -285,6 +285,8 @@ def sentences() -> dict[str, list[str]]:
         return [min(least for least, _ in both), max(most for _, most in both)]
 
     losses = [name for (name,) in gpu if (f"{name}, before",) in gpu and name != "ul + agg"]
+    x_of = {name: row["x"][0] for (name,), row in results("n-and-x").items()}
+    xs = sorted(x_of.values())
     mixed = results("fine-tuning-old-text")
 
     def effects(text: str, share: str) -> tuple[float, float]:
@@ -353,6 +355,8 @@ def sentences() -> dict[str, list[str]]:
             "gain {}% ± {}, and {}% with".format(*(abs(number) for number in (*captions, *pieces))),
         ],
         "docs/why.md": [
+            f"x is [{xs[0]} to {xs[-1]}](results/n-and-x.json) for a token that occurs five times: "
+            f"{x_of['AGG, the released code']} for AGG's, with 0.98, but also {x_of['F²-Softmax']} for F²-Softmax's",
             f"({point['pushes/pulls'][0]:.1f} for {1 / (1 - point['x'][0]):.1f} at x = {point['x'][0]:.2f})",
             "lowers the total by {}% ± {}, and PPL within rare by {}% ± {}".format(
                 *(abs(number) for title in ("PPL total", "PPL within rare") for number in vast[title])
@@ -390,6 +394,10 @@ def sentences() -> dict[str, list[str]]:
             "`sample-class` {:.1f} to {:.1f}".format(
                 *(ratio for decoding in ("joint", "greedy-class", "sample-class") for ratio in in_generation(decoding))
             ),
+        ],
+        "docs/huggingface.md": [
+            "{} with `mle`, {} with `mle` and 0.999, {} with `agg` (window of 20), {} with `agg` and a fixed bias, and "
+            "{} with the bias and 0.999".format(*(row["PPL total"][0] for row in results("huggingface").values()))
         ],
         "docs/results.md": [
             f"{-percent(f2['MefMax', 'joint']['PPL total'], f2['none (MLE)', 'joint']['PPL total']):.1f}% *below* that",
