@@ -243,6 +243,7 @@ def sentences() -> dict[str, list[str]]:
     speed, sizes_of_speed = results("f2-speed"), "V = 44,256, N = 2,048"
     gpu, gpu_f2, of_gpu = results("gpu-criterions"), results("gpu-f2"), facts("gpu-criterions")
     unaligned, optimizers = of_gpu["claims"].values()
+    (whole_step,) = facts("criterions")["claims"].values()
     point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     f2 = {(name[0], name[2]): row for name, row in results("f2").items()}
     larger_beta2, gated = claims["0.999 for 0.98"], claims["agg for mle"]
@@ -363,6 +364,8 @@ def sentences() -> dict[str, list[str]]:
             ),
         ],
         "docs/performance.md": [
+            "takes {cross_entropy, ms:,} ms with `cross_entropy`, {mle} of that with `mle`, and {agg} with `agg` "
+            "(`python -m benchmarks.train_step --repeats 7`)".format(**whole_step),
             "take {} of the time of `cross_entropy` and {} of its memory".format(
                 *speed["f2_softmax, MefMax",][sizes_of_speed]
             ),
