@@ -31,6 +31,7 @@ ignored, and not even for that if `order_positions` was called before the model'
 """
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -266,23 +267,10 @@ def values_and_gradients(
     y_of_rows = target if in_order else target.index_select(0, rows)
     with torch.autocast(features.device.type, enabled=False):
         w = aligned(weight.to(dtype).to(operand))
-        grad_features = grad_weight = grad_bias = None
-        if wanted[0]:
-            like = torch.empty_like if positions == len(target) else torch.zeros_like
-            grad_features = like(features, dtype=wide)
-        if wanted[1]:
-            like = torch.empty_like if positions else torch.zeros_like
-            grad_weight = like(w, dtype=wide)
-        if wanted[2]:
-            grad_bias = torch.zeros_like(bias, dtype=wide)
-        norm = margin = None
+        gradients = Gradients.zeros(features, w, bias, wanted, positions)
+        margin = None
         if terms.adv_epsilon:
-            # The δ of length ε ‖w_y‖ that lowers the target's logit most is −(m / ‖h‖²) h, and
-            # lowers it by m = ε ‖w_y‖ ‖h‖.
-            norm = torch.linalg.vector_norm(features, dim=1, dtype=wide).index_select(0, rows)
-            margin = torch.linalg.vector_norm(weight, dim=1, dtype=wide).index_select(0, y_of_rows)
-            margin = terms.adv_epsilon * margin * norm  # of all positions
-
+            margin = margins(features, weight, rows, y_of_rows, terms.adv_epsilon)
         size = max(1, min(chunk_rows(weight), positions))
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
         # Chunks of common positions alone, whose sum is gated; and the rest, row by row.
@@ -291,8 +279,6 @@ def values_and_gradients(
         at_rare = None if gates is None else gates.at_rare_targets(like=memory)
         results: list[Residual] = []
         for start in range(0, positions, size):
-            if start == alone > 0 and at_common is not None:
-                gate_rows_(at_common, grad_weight, grad_bias)
             chunk = slice(start, min(start + size, positions))
             h = features[chunk] if in_order else features.index_select(0, rows[chunk])
             h, y = h.to(dtype).to(operand), y_of_rows[chunk]  # C x D, C
@@ -301,38 +287,103 @@ def values_and_gradients(
             result = residual_of_chunk(logits, y, rows[chunk], bias, margin_of_chunk, terms, dtype)
             results.append(result._replace(matrix=None))
             residual = result.matrix.to(operand)  # C x V, or a little wider
-            if grad_features is not None and in_order:
-                product(residual, w, out=grad_features[chunk])
-            elif grad_features is not None:
-                grad_features.index_copy_(0, rows[chunk], product(residual, w))
-            if gates is not None and start >= alone:
+            gradients.add_features(residual, w, chunk if in_order else rows[chunk])
+            if start >= alone:
                 number = max(0, common - start)  # of common positions in the chunk
                 gate_columns_(residual[:number], y[:number], at_common)
                 gate_columns_(residual[number:], y[number:], at_rare)
-            if grad_bias is not None:
-                grad_bias += residual[:, : len(weight)].sum(0, dtype=wide)
-            if grad_weight is not None and start == 0:
-                product(residual.t(), h, out=grad_weight)
-            elif grad_weight is not None:
-                add_product_(grad_weight, residual.t(), h)
-        if 0 < positions == alone and at_common is not None:  # the last chunk was one of these
-            gate_rows_(at_common, grad_weight, grad_bias)
+            gradients.add_weight(residual, h, is_first=start == 0)
+            if chunk.stop == alone and at_common is not None:
+                gradients.gate_rows_(at_common)
+        if margin is not None and gradients.features is not None and results:
+            subtract_perturbation_(gradients.features, features, rows, results)
+    scale, values_rows = terms.residual_scale(dtype), None if in_order else rows
+    values = values_of_positions(results, values_rows, target, terms, wide)
+    return values, gradients.unscaled(scale, len(weight))
 
-        if margin is not None and grad_features is not None and results:
-            # With δ held fixed, dz'[y]/dh is w_y + δ.
-            margin = torch.cat([result.margin for result in results])
-            along = torch.cat([result.at_target for result in results]) * margin
-            along /= norm.square().clamp(min=1e-30)
-            perturbation = features.index_select(0, rows).to(wide) * along[:, None]
-            grad_features.index_add_(0, rows, perturbation, alpha=-1)
-    gradients = [grad_features, grad_weight, grad_bias]
-    if grad_weight is not None:
-        gradients[1] = grad_weight[: len(weight)]
-    scale = terms.residual_scale(dtype)
-    if isinstance(scale, Tensor) or scale != 1:
-        gradients = [None if gradient is None else gradient.div_(scale) for gradient in gradients]
-    where = None if in_order else rows
-    return values_of_positions(results, where, target, terms, wide), gradients
+
+@dataclass
+class Gradients:
+    """The gradients of a loop over chunks, in the dtype of the sums; None where not wanted."""
+
+    features: Tensor | None  # (N, D)
+    weight: Tensor | None  # (V, D), or with a few more rows
+    bias: Tensor | None  # (V,)
+
+    @classmethod
+    def zeros(
+        cls,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        wanted: tuple[bool, ...],
+        positions: int,
+    ) -> "Gradients":
+        """Memory for the gradients of these inputs, with zeros only where no chunk writes."""
+        dtype = working_dtype(features)
+        of_features = torch.empty_like if positions == len(features) else torch.zeros_like
+        of_weight = torch.empty_like if positions else torch.zeros_like
+        return cls(
+            of_features(features, dtype=dtype) if wanted[0] else None,
+            of_weight(weight, dtype=dtype) if wanted[1] else None,
+            torch.zeros_like(bias, dtype=dtype) if wanted[2] else None,
+        )
+
+    def add_features(self, residual: Tensor, weight: Tensor, rows: Tensor | slice) -> None:
+        """Sets the gradient at positions `rows` from their residual (C, V)."""
+        if self.features is not None and isinstance(rows, slice):
+            product(residual, weight, out=self.features[rows])
+        elif self.features is not None:
+            self.features.index_copy_(0, rows, product(residual, weight))
+
+    def add_weight(self, residual: Tensor, features: Tensor, *, is_first: bool) -> None:
+        """Adds the gradients of W and b of a chunk with a gated residual (C, V) and H (C, D)."""
+        if self.bias is not None:
+            self.bias += residual[:, : len(self.bias)].sum(0, dtype=self.bias.dtype)
+        if self.weight is not None and is_first:
+            product(residual.t(), features, out=self.weight)
+        elif self.weight is not None:
+            add_product_(self.weight, residual.t(), features)
+
+    def gate_rows_(self, gate: Tensor) -> None:
+        """Multiplies the rows of W and the entries of b by their gates (V,)."""
+        if self.weight is not None:
+            self.weight[: len(gate)].mul_(gate[:, None])
+        if self.bias is not None:
+            self.bias.mul_(gate)
+
+    def unscaled(self, scale: Tensor | float, vocabulary: int) -> list[Tensor | None]:
+        """The gradients divided by the scale of the residuals; that of W has V rows."""
+        weight = None if self.weight is None else self.weight[:vocabulary]
+        gradients = [self.features, weight, self.bias]
+        if isinstance(scale, Tensor) or scale != 1:
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.div_(scale)
+        return gradients
+
+
+def margins(features: Tensor, weight: Tensor, rows: Tensor, y: Tensor, epsilon: float) -> Tensor:
+    """The margin m = ε ‖w_y‖ ‖h‖ of adversarial training at positions `rows`, whose targets are y.
+
+    The δ of length ε ‖w_y‖ that lowers the target's logit most is −(m / ‖h‖²) h, and lowers it by
+    m.
+    """
+    dtype = working_dtype(features)
+    of_features = torch.linalg.vector_norm(features, dim=1, dtype=dtype).index_select(0, rows)
+    of_weight = torch.linalg.vector_norm(weight, dim=1, dtype=dtype).index_select(0, y)
+    return epsilon * of_weight * of_features
+
+
+def subtract_perturbation_(
+    gradient: Tensor, features: Tensor, rows: Tensor, results: list[Residual]
+) -> None:
+    """Adds (dL/dz[y]) δ to the gradient (N, D) of H: with δ held fixed, dz'[y]/dh is w_y + δ."""
+    h = features.index_select(0, rows).to(gradient.dtype)
+    margin = torch.cat([result.margin for result in results])
+    at_target = torch.cat([result.at_target for result in results])
+    along = at_target * margin / h.square().sum(1).clamp(min=1e-30)
+    gradient.index_add_(0, rows, along[:, None] * h, alpha=-1)
 
 
 def values_of_positions(
@@ -369,14 +420,6 @@ def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
     log A − z[y] + m is −log P' + log(1 − P').
     """
     return torch.nn.functional.softplus(nll + torch.log(-torch.expm1(-nll)) - margin)
-
-
-def gate_rows_(gate: Tensor, grad_weight: Tensor | None, grad_bias: Tensor | None) -> None:
-    """Multiplies the gradients of the rows of W (V, D) and of b (V,) by their gates (V,)."""
-    if grad_weight is not None:
-        grad_weight[: len(gate)].mul_(gate[:, None])
-    if grad_bias is not None:
-        grad_bias.mul_(gate)
 
 
 def product_dtype(features: Tensor) -> torch.dtype:
