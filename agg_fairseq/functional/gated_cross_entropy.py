@@ -135,6 +135,8 @@ def gated_cross_entropy(
         raise ValueError(
             f"expected position_weight {tuple(target.shape)}, got {tuple(position_weight.shape)}"
         )
+    if position_weight is not None:  # whatever it is at ignored positions
+        position_weight = position_weight.detach().masked_fill(target == ignore_index, 0.0)
     check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon)
     if not math.isfinite(scale) or scale == 0:
         raise ValueError(f"expected a finite scale that is not 0, got {scale}")
@@ -153,7 +155,7 @@ def gated_cross_entropy(
         vocabulary=len(weight),
         label_smoothing=label_smoothing,
         softcap=softcap,
-        position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
+        position_weight=None if position_weight is None else position_weight.reshape(-1),
         candidates=candidates,
         ul_alpha=ul_alpha,
         adv_epsilon=adv_epsilon,
@@ -162,7 +164,7 @@ def gated_cross_entropy(
     inputs = (features.reshape(-1, features.size(-1)), weight, bias)
     values, gradients = values_and_gradients(
         *inputs,
-        target.reshape(-1),
+        target.reshape(-1).contiguous(),  # which kernels read as it lies in memory
         order,
         wanted=tuple(map(wants_gradient, inputs)),
         gates=gates,

@@ -39,14 +39,14 @@ class Terms:
     def residual_scale(self, dtype: torch.dtype) -> Tensor | float:
         """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
 
-        The entries of ω (P − Q) are at most ω, and those of the unlikelihood at most α.
+        The entries of ω (P − Q) are at most |ω|, and those of the unlikelihood at most α.
         """
         if dtype != torch.float16:
             return 1.0
         alpha = 0.0 if self.candidates is None else self.ul_alpha
-        if self.position_weight is None:
+        if self.position_weight is None or not len(self.position_weight):
             return HALF_SCALE / (1.0 + alpha)
-        return HALF_SCALE / (self.position_weight.float().amax() + alpha).clamp(min=1.0)
+        return HALF_SCALE / (self.position_weight.float().abs().amax() + alpha).clamp(min=1.0)
 
 
 class ChunkValues(NamedTuple):

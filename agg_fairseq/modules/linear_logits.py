@@ -105,7 +105,10 @@ def _contents(*modules: nn.Module) -> list[Any]:
         found += [(name, value) for name, value in values if isinstance(value, int | float | str)]
         parameters = module.parameters(recurse=False)
         found += [(id(parameter), parameter.requires_grad) for parameter in parameters]
-        found += [(id(buffer), buffer._version) for buffer in module.buffers(recurse=False)]
+        tensors = [value for _, value in values if isinstance(value, Tensor)]
+        # Larger ones than a number may be made anew in each step, as a mask or a normalized W.
+        tensors = [*module.buffers(recurse=False), *(one for one in tensors if one.numel() == 1)]
+        found += [(id(tensor), tensor._version) for tensor in tensors]
     return found
 
 
@@ -117,23 +120,24 @@ def _ask(
     model: nn.Module,
 ) -> ScaleAndCap:
     """The s and c of `linear_logits`."""
-    is_zero = not weight.any()
-    if is_zero:  # as some begin: any other W tells what the layer does
-        generator = torch.Generator().manual_seed(1)
-        weight.data.copy_(torch.randn(weight.shape, generator=generator))
     device, dtypes = like.device.type, {like.dtype, weight.dtype}
     is_mixed = torch.is_autocast_enabled(device)
     if is_mixed:
         dtypes.add(torch.get_autocast_dtype(device))
-    half = torch.float16 in dtypes
+    half, before = torch.float16 in dtypes, None
+    # Of a W of zeros, as some begin, or of small numbers, for which float16 has no features that
+    # are large enough, any other W tells what the layer does.
+    if not weight.any() or (half and isinstance(weight, nn.Parameter)):
+        before, generator = weight.detach().clone(), torch.Generator().manual_seed(1)
+        weight.data.copy_(torch.randn(weight.shape, generator=generator))
     try:
         features, products = _random_features(weight, like, LARGEST_HALF if half else math.inf)
         norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
         with torch.autocast(device, enabled=is_mixed, cache_enabled=False):  # of this W
             logits = logits_of(features[None])  # 1 x T x V
     finally:
-        if is_zero:
-            weight.data.zero_()
+        if before is not None:
+            weight.data.copy_(before)
     used, known = leaves(logits), leaves(weight, bias)
     for parameter in used.keys() - known.keys():
         raise NotLinear(f"depends on {name_of(used[parameter], model)} beside its weight and bias")
@@ -142,6 +146,8 @@ def _ask(
     problem = NotLinear("is not s (H Wᵀ + b), with a soft cap or without")
     z = logits.detach()[0].double()  # T x V
     x = products if bias is None else products + bias.detach().double()
+    if not x.isfinite().all():
+        raise NotLinear("has NaN or infinite weights: the model has diverged")
     if z.shape != x.shape or not z.isfinite().all():
         raise problem
 
