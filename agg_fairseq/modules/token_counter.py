@@ -44,7 +44,7 @@ class TokenCounter(nn.Module):
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
     updates: int  # in the window: at most K, fewer while it fills; 0 without a window
-    slots: int | None
+    slots: int | None  # K / slots updates in each; None: one in each
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
