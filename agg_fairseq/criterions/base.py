@@ -168,7 +168,7 @@ class LikelihoodCriterion(FairseqCriterion):
         return self.result(layer.weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
-        """What fairseq divides the loss of an update by, for a batch with targets (B, T)."""
+        """The number by which fairseq divides the loss of an update, for a batch with targets (B, T)."""
         return len(target) if self.cfg.sentence_avg else tokens
 
     def result(
@@ -181,7 +181,7 @@ class LikelihoodCriterion(FairseqCriterion):
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """What `forward` returns, from the output of the objective for targets (B, T), `tokens` of
+        """The result of `forward`, from the output of the objective for targets (B, T), `tokens` of
         them.
 
         `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made
@@ -263,7 +263,7 @@ class LikelihoodCriterion(FairseqCriterion):
         """Called once, when the training split has been loaded."""
 
     def count_targets(self) -> Tensor:
-        """How often each token is a target in the training split, (V,) int64."""
+        """Counts each token as a target in the training split, (V,) int64."""
         return training_counts(self.task, self.cfg.train_subset)
 
     def start_update(self, update_num: int) -> None:

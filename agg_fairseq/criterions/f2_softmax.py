@@ -16,7 +16,7 @@ from .base import CriterionConfig, LikelihoodCriterion
 
 @register_criterion("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """What fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not
+    """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not
     with label smoothing, which is over the joint distribution).
 
     It takes no terms of positions (`--ul-alpha`, `--adv-epsilon`): they need the logits of tokens

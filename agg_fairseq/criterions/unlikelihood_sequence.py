@@ -70,7 +70,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         self._continues = False  # is this update made on continuations?
 
     def start_update(self, update_num: int) -> None:
-        """Of n updates, ⌊n · rate⌋ are made on continuations."""
+        """Chooses ⌊n · rate⌋ of n updates, which are made on continuations."""
         super().start_update(update_num)
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)

@@ -1,4 +1,4 @@
-"""What fairseq's trainer does before and after it builds an optimizer. Importing this module
+"""Changes to what fairseq's trainer does before and after it builds an optimizer. Importing this module
 replaces its method."""
 
 import functools

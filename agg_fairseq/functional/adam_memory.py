@@ -1,4 +1,4 @@
-"""What Adam forgets of rare tokens, and what a larger β₂ gains: predicted from counts alone
+"""Predicts what Adam forgets of rare tokens, and what a larger β₂ gains: predicted from counts alone
 (docs/rule.md).
 
 Two kinds of gradients reach row k of the output embedding: pulls, where k is the target, and

@@ -20,111 +20,8 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # there is none for a CPU
-    HAS_TRITON = False
-else:
-    HAS_TRITON = True
 BLOCK = 8192
 """Logits of a row that are held at a time."""
-
-if HAS_TRITON:
-
-    @triton.jit
-    def _rows(
-        z_ptr, out_ptr, y_ptr, factor_ptr, shift_ptr, lse_ptr, nll_ptr, total_ptr, at_target_ptr,
-        V, WIDTH, z_stride, out_stride, share, smoothing, softcap, scale,
-        HAS_LSE: tl.constexpr, WRITES: tl.constexpr, HAS_TARGET: tl.constexpr,
-        HAS_FACTOR: tl.constexpr, HAS_SHIFT: tl.constexpr, CAPS: tl.constexpr, SLOPES: tl.constexpr,
-        BLOCK: tl.constexpr,
-    ):  # fmt: skip
-        """One row of `exp(z − lse) · factor − shift`, and what is summed over it."""
-        row = tl.program_id(0).to(tl.int64)
-        z_ptr += row * z_stride
-        out_ptr += row * out_stride
-        columns = tl.arange(0, BLOCK)
-        if HAS_LSE:
-            largest = tl.load(lse_ptr + row)
-            log_sum = 0.0
-        else:
-            # Each lane keeps the largest of its logits, and a sum relative to it.
-            maxima = tl.full((BLOCK,), float("-inf"), tl.float32)
-            sums = tl.zeros((BLOCK,), tl.float32)
-            totals = tl.zeros((BLOCK,), tl.float32)
-            for start in range(0, V, BLOCK):
-                k = start + columns
-                z = tl.load(z_ptr + k, mask=k < V, other=float("-inf"))
-                if CAPS:
-                    z = tl.where(k < V, softcap * _tanh(z / softcap), float("-inf"))
-                new = tl.maximum(maxima, z)
-                base = tl.where(new == float("-inf"), 0.0, new)
-                sums = sums * tl.exp(maxima - base) + tl.exp(z - base)
-                maxima = new
-                if HAS_SHIFT:
-                    totals += tl.where(k < V, z, 0.0)
-            largest = tl.max(maxima, 0)
-            log_sum = tl.log(tl.sum(sums * tl.exp(maxima - largest), 0))
-            tl.store(lse_ptr + row, largest + log_sum)
-            if HAS_SHIFT:
-                tl.store(total_ptr + row, tl.sum(totals, 0))
-        factor = scale
-        if HAS_FACTOR:
-            factor *= tl.load(factor_ptr + row)
-        shift = share * factor
-        if HAS_LSE and HAS_SHIFT:
-            shift = scale * tl.load(shift_ptr + row)
-        y = -1
-        entry = 0.0
-        if HAS_TARGET:
-            y = tl.load(y_ptr + row).to(tl.int32)
-            z_y = tl.load(z_ptr + y)
-            if CAPS:
-                z_y = softcap * _tanh(z_y / softcap)
-            # The logits come first: they cancel exactly where y is the arg-max.
-            nll = (largest - z_y) + log_sum
-            tl.store(nll_ptr + row, nll)
-            # P[y] − 1, by its series where P[y] is nearly 1
-            series = -nll * (1 - nll * (0.5 - nll * (1.0 / 6 - nll / 24)))
-            entry = tl.where(nll < 0.02, series, tl.exp(-nll) - 1)
-            entry = (entry + smoothing) * factor
-            if SLOPES:
-                entry *= 1 - (z_y / softcap) * (z_y / softcap)
-            tl.store(at_target_ptr + row, entry)
-        if WRITES:
-            for start in range(0, WIDTH, BLOCK):
-                k = start + columns
-                z = tl.load(z_ptr + k, mask=k < V, other=float("-inf"))
-                if CAPS:
-                    z = softcap * _tanh(z / softcap)
-                value = tl.exp((z - largest) - log_sum) * factor
-                if HAS_SHIFT:
-                    value -= shift
-                if SLOPES:
-                    value *= 1 - (z / softcap) * (z / softcap)
-                if HAS_TARGET:
-                    value = tl.where(k == y, entry, value)
-                value = tl.where(k < V, value, 0.0)
-                # The row of the residual may begin where that of the logits does, with numbers of
-                # half the size: what a block writes was read, if all of it was read before.
-                tl.debug_barrier()
-                tl.store(out_ptr + k, value.to(out_ptr.dtype.element_ty), mask=k < WIDTH)
-
-    @triton.jit
-    def _gate(matrix_ptr, y_ptr, gate_ptr, V, stride, BLOCK: tl.constexpr):
-        """One block of a row, times the gates, but for the target's entry."""
-        row = tl.program_id(0).to(tl.int64)
-        k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        is_gated = (k < V) & (k != tl.load(y_ptr + row))
-        value = tl.load(matrix_ptr + row * stride + k, mask=is_gated).to(tl.float32)
-        value *= tl.load(gate_ptr + k, mask=is_gated)
-        value = value.to(matrix_ptr.dtype.element_ty)
-        tl.store(matrix_ptr + row * stride + k, value, mask=is_gated)
-
-    @triton.jit
-    def _tanh(x):
-        return 1 - 2 / (tl.exp(2 * x) + 1)
 
 
 def likelihood(
@@ -137,11 +34,11 @@ def likelihood(
     softcap: float | None,
     scale: Tensor | float,
     dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None] | None:
     """`scale · dL/dl` (C, V) of `likelihood_residual`, which says what the arguments are.
 
     Returns the matrix in the memory of the logits, its entries at the targets, −log P[y],
-    logsumexp z, and Σ_k z[k] if there is smoothing, each (C,).
+    logsumexp z, and Σ_k z[k], None without smoothing, each (C,).
     """
     if isinstance(scale, Tensor):
         omega, scale = scale.expand(len(logits)) if omega is None else omega * scale, 1.0
@@ -151,7 +48,9 @@ def likelihood(
         at_target=at_target, share=share, smoothing=smoothing, softcap=softcap, scale=scale,
         caps=True, has_shift=smoothing > 0,
     )  # fmt: skip
-    return None if matrix is None else (matrix, at_target, nll, lse, total)
+    if matrix is None:
+        return None
+    return matrix, at_target, nll, lse, total if share else None
 
 
 def log_sum_exp(logits: Tensor, vocabulary: int) -> Tensor | None:
@@ -187,7 +86,7 @@ def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor) -> bool:
         return False
     blocks = -(-len(gate) // BLOCK)
     with _device_of(matrix):
-        _gate[(len(matrix), blocks)](
+        triton_kernels().gate[(len(matrix), blocks)](
             matrix, target, gate, len(gate), matrix.stride(0), BLOCK=BLOCK, num_warps=8
         )
     return True
@@ -226,14 +125,14 @@ def _launch(
     pointers: list[Any] = [logits, out, target, factor, shift, lse, nll, total, at_target]
     try:
         with _device_of(logits):
-            _rows[(len(logits),)](
+            triton_kernels().rows[(len(logits),)](
                 *(lse if pointer is None else pointer for pointer in pointers),
                 vocabulary, width, logits.stride(0), out.stride(0),
                 share, smoothing, softcap or 0.0, scale,
                 HAS_LSE=has_lse, WRITES=writes, HAS_TARGET=target is not None,
                 HAS_FACTOR=factor is not None, HAS_SHIFT=has_shift,
                 CAPS=caps and softcap is not None, SLOPES=softcap is not None,
-                BLOCK=min(BLOCK, triton.next_power_of_2(vocabulary)),
+                BLOCK=min(BLOCK, 1 << (vocabulary - 1).bit_length()),
                 num_warps=16 if vocabulary > 2048 else 4,
             )  # fmt: skip
     except torch.OutOfMemoryError:
@@ -247,9 +146,20 @@ def _launch(
 
 def _can_run(tensor: Tensor) -> bool:
     """Is there a kernel for this tensor, which is not a fake one on a machine without a GPU?"""
-    if not tensor.is_cuda or not HAS_TRITON or _failed or tensor.dtype == torch.float64:
+    if not tensor.is_cuda or tensor.dtype == torch.float64 or not torch.cuda.is_available():
         return False
-    return torch.cuda.is_available()
+    return not _failed and triton_kernels() is not None
+
+
+@functools.cache
+def triton_kernels() -> Any:
+    """The module of the kernels, imported where they are needed; None without Triton."""
+    try:
+        from . import triton_kernels as module
+    except ImportError as error:
+        _say_failed("Triton", error)
+        return None
+    return module
 
 
 def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:

@@ -62,7 +62,7 @@ def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
-    """Which tokens (B, T) are part of an n-gram, n >= 1, that occurred earlier in the same row: (B,
+    """Finds the tokens (B, T) that are part of an n-gram, n >= 1, that occurred earlier in the same row: (B,
     T) bool.
 
     The sequence level of Welleck et al. has n = 4; their code omits the last n-gram of a row.

@@ -26,7 +26,7 @@ def label_counts(
     vocabulary: int,
     collator: Callable[[list[Any]], Mapping[str, Any]] | None = None,
 ) -> Tensor:
-    """How often each token is a target in a dataset of a causal language model, (V,) int64, for
+    """Counts each token as a target in a dataset of a causal language model, (V,) int64, for
     `agps_counts`.
 
     Args:

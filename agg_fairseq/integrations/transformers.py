@@ -41,7 +41,7 @@ from torch.utils.hooks import RemovableHandle
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax, factorized_cross_entropy
-from ..modules.linear_logits import NotLinear, leaves, linear_logits, name_of
+from ..modules.linear_logits import NotLinear, ScaleAndCap, leaves, linear_logits, name_of
 from ..objective import AggObjective, AgpsObjective, MicroBatch, Objective
 from .output_layers import IGNORED
 
@@ -68,8 +68,6 @@ PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
 the cap."""
 MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
 STATE = "gated_loss"  # the attribute of the schedule of the learning rate that holds the counts
-ScaleAndCap = tuple[float, float | None]
-"""The s and c of logits `s z`, or `c tanh(s z / c)`."""
 
 
 @dataclass
@@ -221,7 +219,7 @@ class GatedLoss(TrainerCallback):
     def _forward(
         self, original: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        """What stands in the place of the model's `forward`."""
+        """Stands in the place of the model's `forward`."""
         bound = self._signature.bind_partial(*arguments, **keywords)
         labels = {**bound.arguments, **keywords}.get("labels")
         if labels is None or not self.model.training or not torch.is_grad_enabled():
@@ -315,7 +313,7 @@ class GatedLoss(TrainerCallback):
 
     @torch.compiler.disable
     def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
-        """What stands in the place of `loss_function`; the arguments are those of
+        """Stands in the place of `loss_function`; the arguments are those of
         `ForCausalLMLoss`."""
         step = self._step
         bound = LOSS.bind(*arguments, **options)
@@ -347,7 +345,7 @@ class GatedLoss(TrainerCallback):
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
     def _after_head(self, logits: Tensor) -> ScaleAndCap | None:
-        """What the model has done with the placeholder, None if it is neither scale nor soft cap.
+        """Names what the model has done with the placeholder, None if it is neither scale nor soft cap.
 
         It is compared on the CPU, where nothing waits for a GPU.
         """
@@ -434,7 +432,7 @@ class GatedLoss(TrainerCallback):
         self.objective.commit_update()
 
     def roll_back_update(self) -> None:
-        """As `Objective.roll_back_update`, where the step of the optimizer was skipped for
+        """Ends an update as `Objective.roll_back_update`, where the step of the optimizer was skipped for
         overflow."""
         self._forget_update()
         self.objective.roll_back_update()
@@ -519,7 +517,7 @@ ATTACHED = "_gated_loss"
 
 
 class _Attached:
-    """What a model with a GatedLoss has as an attribute; a copy of the model has no GatedLoss."""
+    """The attribute of a model with a GatedLoss; a copy of the model has no GatedLoss."""
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.gated: GatedLoss | None = None

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class F2Options(FairseqDataclass):
-    """How tokens are assigned to frequency classes, and how the next one is found."""
+    """Options: the assignment of tokens to frequency classes, and the search for the next one."""
 
     f2_assignment: ChoiceEnum(ASSIGNMENTS) = option(
         "mefmax",

@@ -15,7 +15,7 @@ from .architectures import register_transformers
 
 @dataclass
 class UnigramOptions(FairseqDataclass):
-    """What becomes of the bias."""
+    """The option that says what becomes of the bias."""
 
     unigram_bias: ChoiceEnum(["learned", "fixed"]) = option(  # type: ignore[valid-type]
         "learned",

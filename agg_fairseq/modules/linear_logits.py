@@ -1,4 +1,4 @@
-"""What an output layer computes: asked of the layer itself, by random features and by autograd."""
+"""Finds out what an output layer computes, by random features and by autograd."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,12 @@ LARGEST = (3.0, 2.0**20, 0.1, 2.0**8, 2.0**4, 2.0**-6, 2.0**12, 30.0)
 LARGEST_HALF = 2.0**12  # of them in float16, which leaves room for a scale up to 16
 
 
+ScaleAndCap = tuple[float, float | None]
+"""The s and c of logits `s z`, or `c tanh(s z / c)`."""
+
+
 class NotLinear(Exception):
-    """What an output layer does beyond `s (H Wᵀ + b)`, as the end of a sentence about it."""
+    """An output layer does more than `s (H Wᵀ + b)`, as the end of a sentence about it."""
 
 
 class LinearLogits(NamedTuple):
@@ -26,12 +30,15 @@ class LinearLogits(NamedTuple):
     softcap: float | None = None  # c > 0
 
 
-_answers: WeakKeyDictionary[nn.Module, tuple[Any, float, float | None]] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[nn.Module, tuple[Any, ScaleAndCap]] = WeakKeyDictionary()
 """By output layer: its fingerprint when it was asked, and s and c."""
 
 
 def linear_logits(
-    logits_of: Callable[[Tensor], Tensor], layer: nn.Module, like: Tensor, model: nn.Module
+    logits_of: Callable[[Tensor], Tensor],
+    layer: nn.Linear | nn.Embedding,
+    like: Tensor,
+    model: nn.Module,
 ) -> LinearLogits:
     """W, b, s and c with which an output layer computes its logits.
 
@@ -52,20 +59,21 @@ def linear_logits(
     weight, bias = layer.weight, getattr(layer, "bias", None)
     owner = getattr(logits_of, "__self__", layer)
     fingerprint = (like.dtype, *_contents(owner), *_contents(*layer.modules()))
-    known, *answer = _answers.get(layer, (None,))
+    known, answer = _answers.get(layer, (None, (1.0, None)))
     if known != fingerprint:
         # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
         with torch.inference_mode(False), torch.enable_grad(), hooks:
             # b anew: one that is computed without gradients, in validation, has no parameters
             answer = _ask(logits_of, weight, getattr(layer, "bias", None), like, model)
-        _answers[layer] = (fingerprint, *answer)
+        _answers[layer] = fingerprint, answer
     return LinearLogits(weight, bias, *answer)
 
 
 def leaves(*tensors: Tensor | None) -> dict[int, Tensor]:
     """The tensors, by `id`, that autograd would give a gradient to: parameters, mostly."""
-    found, seen, waiting = {}, set(), []
+    found, seen = {}, set()
+    waiting: list[torch.autograd.graph.Node | None] = []
     for tensor in tensors:
         if tensor is not None and tensor.grad_fn is not None:
             waiting.append(tensor.grad_fn)
@@ -90,7 +98,7 @@ def name_of(parameter: Tensor, model: nn.Module) -> str:
 
 
 def _contents(*modules: nn.Module) -> list[Any]:
-    """What a module computes with, cheap to compare: numbers, parameters, versions of buffers."""
+    """All that a module computes with, cheap to compare: numbers, parameters, versions of buffers."""
     found: list[Any] = []
     for module in modules:
         values = vars(module).items()
@@ -110,7 +118,7 @@ def _ask(
     bias: Tensor | None,
     like: Tensor,
     model: nn.Module,
-) -> tuple[float, float | None]:
+) -> ScaleAndCap:
     """The s and c of `linear_logits`."""
     device, dtypes = like.device.type, {like.dtype, weight.dtype}
     is_mixed = torch.is_autocast_enabled(device)

@@ -83,7 +83,8 @@ class AggObjective(Objective):
         Before that, most tokens had no time to appear. A second call changes nothing.
         """
         counter = self.counter
-        if self.static_rare is None and counter.updates >= counter.window:
+        is_full = counter.window is not None and counter.updates >= counter.window
+        if self.static_rare is None and is_full:
             self.static_rare = self.rare_group(counter.appearances, counter.updates)
             number = int(self.static_rare.sum())
             self._formed = None
@@ -94,7 +95,7 @@ class AggObjective(Objective):
         self.counter.add(target)
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """Those of the updates in the window; or of these and what this update has counted so far,
+        """The gates by the updates in the window; or of these and what this update has counted so far,
         as one update more. None where there is no update."""
         appearances, updates = self.counter.appearances, self.counter.updates
         if self.count_current_batch:

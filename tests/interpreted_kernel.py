@@ -1,0 +1,88 @@
+"""Runs the gated loss with the kernels for GPUs, by Triton's interpreter, beside the float64 oracle.
+
+Triton decides when kernels are defined whether they are interpreted, so that this is a process of
+its own: `TRITON_INTERPRET=1 python -m tests.interpreted_kernel`. Prints a JSON list of cases with the
+relative errors of the loss and of its gradients.
+"""
+
+import json
+import sys
+
+import torch
+
+from agg_fairseq.functional import (
+    Gates,
+    early_gradients,
+    gated_cross_entropy,
+    naive_gated_cross_entropy,
+    previous_tokens,
+    softmax_kernel,
+)
+
+V, N, D = 101, 40, 16  # V is no multiple of 8, nor of the block
+PAIRS = [(a, b, a ^ b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
+NAMES = ("gated", "smoothed", "capped", "weighted", "ul", "adversarial")
+
+loss_module = sys.modules["agg_fairseq.functional.gated_cross_entropy"]
+
+
+def as_on_a_gpu():
+    """Kernels run, and products of half precision are summed in float32."""
+
+    def product(left, right, out=None):
+        result = left.float() @ right.float()
+        return result if out is None else out.copy_(result)
+
+    def add_product_(total, left, right, alpha=1.0):
+        total.add_(left.float() @ right.float(), alpha=alpha)
+
+    softmax_kernel._can_run = lambda tensor: tensor.dtype != torch.float64
+    softmax_kernel.BLOCK = 32
+    loss_module.sums_in_float32 = lambda dtype, device: True
+    loss_module.product, loss_module.add_product_ = product, add_product_
+    early_gradients.CHUNK_ELEMENTS = 17 * V
+
+
+def error(found, expected):
+    return ((found.double() - expected).norm() / expected.norm()).item()
+
+
+def errors(dtype, gated, smoothed, capped, weighted, ul, adversarial):
+    """Relative errors of loss, dL/dH and dL/dW."""
+    generator = torch.Generator().manual_seed(gated + 2 * smoothed + 4 * capped)
+    h = torch.randn(2, N // 2, D, generator=generator).to(dtype).requires_grad_()
+    w = (0.3 * torch.randn(V, D, generator=generator)).to(dtype).requires_grad_()
+    y = torch.randint(V, (2, N // 2), generator=generator)
+    y[:, ::7] = -100
+    gates = Gates(torch.arange(V) > 50, *torch.rand(2, V, generator=generator))
+    options = {
+        "gates": gates if gated else None,
+        "label_smoothing": 0.1 * smoothed,
+        "softcap": 5.0 if capped and not adversarial else None,
+        "scale": 0.7 if capped else 1.0,
+        "position_weight": torch.rand(y.shape, generator=generator) if weighted else None,
+        "candidates": previous_tokens(y, -100) if ul else None,
+        "adv_epsilon": 0.05 * adversarial,
+    }
+    loss = gated_cross_entropy(h, w, y, **options).loss
+    found = [loss, *torch.autograd.grad(loss, (h, w))]
+    h, w = (tensor.detach().double().requires_grad_() for tensor in (h, w))
+    expected = naive_gated_cross_entropy(h, w, y, **options)
+    expected = [expected, *torch.autograd.grad(expected, (h, w))]
+    return [error(*pair) for pair in zip(found, expected, strict=True)]
+
+
+def main():
+    as_on_a_gpu()
+    cases = []
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for number, options in enumerate(PAIRS):
+            if dtype == torch.float32 or number % 2 == (dtype == torch.float16):
+                case = {"dtype": str(dtype), **dict(zip(NAMES, options, strict=True))}
+                cases.append(case | {"errors": errors(dtype, *options)})
+    assert not softmax_kernel._failed
+    print(json.dumps(cases))
+
+
+if __name__ == "__main__":
+    main()
