@@ -129,7 +129,9 @@ def _ask(
     # are large enough, any other W tells what the layer does.
     if not weight.any() or (half and isinstance(weight, nn.Parameter)):
         before, generator = weight.detach().clone(), torch.Generator().manual_seed(1)
-        weight.data.copy_(torch.randn(weight.shape, generator=generator))
+        rows = torch.randn(min(len(weight), 2**12), weight.size(1), generator=generator)
+        times = -(-len(weight) // len(rows))  # more would take a second to draw
+        weight.data.copy_(rows.to(weight).repeat(times, 1)[: len(weight)])
     try:
         features, products = _random_features(weight, like, LARGEST_HALF if half else math.inf)
         norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
