@@ -22,6 +22,7 @@ import signal
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from agg_fairseq.columns import METRICS, Metric, column_titles
 from agg_fairseq.errors import UserError, fail
@@ -33,8 +34,8 @@ NOT_RUN, QUOTED = "not run", "quoted"
 OF_ALL = (HUMAN, UNIGRAM)  # rows that are in the files of all others
 MOST_COLUMNS = 4  # beside numbers of a paper; more become rows
 OF_SEED = {"common.seed", "changed", "checkpoint.finetune_from_model"}
-"""Entries of settings.json in which seeds of one training differ: the last names the settings of
-the training that it starts from."""
+"""Entries of settings.json in which seeds of one training differ: the last has the digest of the
+settings of the training that it starts from, which are compared themselves."""
 Line = list[tuple[str | None, str | None]]  # for each column the paper's number, and ours
 
 
@@ -70,7 +71,7 @@ def changed_settings(rows: Sequence[str], runs: Sequence[Path]) -> list[str]:
     for row in rows:
         files = [run / row / "settings.json" for run in runs]
         files = [file for file in files if file.is_file()]
-        settings = [read_json_object(file, "settings that train.sh wrote") for file in files]
+        settings = [settings_of(file) for file in files]
         for file, other in zip(files[1:], settings[1:], strict=True):
             first = settings[0]
             keys = [key for key in sorted({*first, *other}) if first.get(key) != other.get(key)]
@@ -87,6 +88,16 @@ def changed_settings(rows: Sequence[str], runs: Sequence[Path]) -> list[str]:
             if of_run.get("changed"):
                 of_note.setdefault(of_run["changed"], {})[row] = None
     return [f"Not as published: {', '.join(found)}: {note}" for note, found in of_note.items()]
+
+
+def settings_of(file: Path) -> dict[str, Any]:
+    """The settings of a training, with those of the training that it starts from, as `start KEY`."""
+    settings = read_json_object(file, "settings that train.sh wrote")
+    match settings.get("checkpoint.finetune_from_model"):
+        case [str(start), *_] if (before := (file.parent / start).parent / file.name).is_file():
+            before = settings_of(before).items()
+            settings |= {f"start {key}": value for key, value in before if key not in OF_SEED}
+    return settings
 
 
 def read_cells(

@@ -102,9 +102,19 @@ def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys)
     """Of those that are, what was changed is said."""
     table = tmp_path / "t.tsv"
     table.write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\n")
-    runs, settings = [str(tmp_path / name) for name in "ab"], {"checkpoint.finetune_from_model": 1}
+    start = "checkpoint.finetune_from_model"
+    runs, settings = [str(tmp_path / name) for name in "ab"], {start: ["../first/best.pt", "1"]}
+    for run, updates in zip(runs, (5, 6), strict=True):
+        for name in ("first", "other"):
+            (Path(run) / name).mkdir(parents=True)
+            of_run = {"common.seed": updates, "max_update": 5 if name == "first" else updates}
+            (Path(run) / name / "settings.json").write_text(json.dumps(of_run))
     for change, message in (
-        ({"common.seed": 2, "checkpoint.finetune_from_model": 2}, None),
+        ({"common.seed": 2, start: ["../first/best.pt", "2"]}, None),
+        (
+            {"common.seed": 2, start: ["../other/best.pt", "2"]},
+            "found other settings (start max_update: 5, 6)",
+        ),
         ({"common.seed": 1}, "agg: found the seeds [1, 1]; expected each once"),
         (
             {"common.seed": 2, "criterion.agg_alpha": 0.1},
