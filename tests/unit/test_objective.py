@@ -198,18 +198,6 @@ def test_a_state_of_another_method_is_refused():
         AggObjective(V - 1, window=2).load_state_dict(agg.state_dict())
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_an_objective_follows_the_targets_to_their_device(moved, monkeypatch):
-    """By itself or by `to`, after gates were formed on the CPU; `meta` stands for a GPU."""
-    objective = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED)
-    assert gates_of(objective, range(3))[-1].rare.device.type == "cpu"
-    monkeypatch.setattr("agg_fairseq.objective.likelihood.order_positions", lambda *_: None)
-    if moved:
-        objective.to("meta")
-    gates = objective.micro_batch(example(1)[1].to("meta")).gates
-    assert {value.device.type for value in vars(gates).values()} == {"meta"}
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
