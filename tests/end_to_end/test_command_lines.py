@@ -19,15 +19,9 @@ BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 def train(data, save, updates, *options, base=SMALL_LM):
     """The checkpoint of a training in this process, begun or resumed in the folder."""
     arguments = (
-        *base,
-        *COMMON,
-        "--save-dir",
-        save,
-        "--max-update",
-        updates,
-        "--disable-validation",
+        *base, *COMMON, "--save-dir", save, "--max-update", updates, "--disable-validation",
         *options,
-    )
+    )  # fmt: skip
     called("train", data, *arguments)
     return save / "checkpoint_last.pt"
 
@@ -47,16 +41,9 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp
         arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
         (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
         run_command(
-            "agg-fairseq",
-            "eval-lm",
-            checkpoint,
-            "--data",
-            lm_data,
-            *options,
-            *BLOCKS[:-1],
-            "--json",
-            output,
-        )
+            "agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1],
+            "--json", output,
+        )  # fmt: skip
         found = read_result(output)["agg"]["perplexity"]["total"]
         assert found == pytest.approx(expected, abs=0.006)
 

@@ -97,16 +97,9 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected
     options = (
-        "--name",
-        "model",
-        "--data",
-        lm_data,
-        "--split",
-        "valid",
-        *blocks,
-        "--json",
+        "--name", "model", "--data", lm_data, "--split", "valid", *blocks, "--json",
         tmp_path / "eval.json",
-    )
+    )  # fmt: skip
     run(capsys, "eval-lm", checkpoint, *options)
     (row,) = [
         row for row in read_result(tmp_path / "eval.json").rows.values() if "perplexity" in row
@@ -116,17 +109,9 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     assert name in run(capsys, "isotropy", checkpoint)
     output = tmp_path / "texts.jsonl"
     texts = (
-        "generate-lm",
-        checkpoint,
-        "--data",
-        bare[0],
-        "--output",
-        output,
-        "--prefix-length",
-        5,
-        "--length",
-        9,
-    )
+        "generate-lm", checkpoint, "--data", bare[0], "--output", output, "--prefix-length", 5,
+        "--length", 9,
+    )  # fmt: skip
     for more in (
         [("--f2-decoding", one) for one in ("greedy-class", "sample-class")]
         if kind == "f2"

@@ -30,15 +30,8 @@ MT = ("--task", "translation", "--arch", "transformer_tiny", *LM[LM.index("--opt
 
 def options(data, save, *more, base=LM):
     return [
-        data,
-        "--user-dir",
-        USER_DIR,
-        *base,
-        *SAVED_EVERY_SECOND_UPDATE,
-        "--save-dir",
-        save,
-        *more,
-    ]
+        data, "--user-dir", USER_DIR, *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more,
+    ]  # fmt: skip
 
 
 def saved(folder):

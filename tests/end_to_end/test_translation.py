@@ -148,15 +148,8 @@ def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tm
     checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=MT)
     tokens = sentences_of(prepared, "valid.en")[:3]
     options = (
-        "--path",
-        checkpoint,
-        "--bpe",
-        "fastbpe",
-        "--bpe-codes",
-        codes,
-        "--user-dir",
-        USER_DIR,
-    )
+        "--path", checkpoint, "--bpe", "fastbpe", "--bpe-codes", codes, "--user-dir", USER_DIR,
+    )  # fmt: skip
     options += ("--cpu", "--beam", "1", "--max-len-b", "3")
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in tokens), encoding="utf-8")
     printed = run_command(

@@ -168,13 +168,8 @@ def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case
     if case.batches != "mixed":
         dummies = [update["dummies"] for update in two[1]["updates"]]
         assert len(one["updates"]) == 6 and dummies == [
-            0,
-            0,
-            0,
-            0,
-            0,
-            int(case.batches == "uneven"),
-        ]
+            0, 0, 0, 0, 0, int(case.batches == "uneven"),
+        ]  # fmt: skip
 
     # Beside fairseq's gradients and logs: at most one sum of V counts for an update, and for a
     # micro-batch where these are counted at once.

@@ -98,14 +98,9 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_p
     )
     old = shutil.copy(trained / "checkpoint8.pt", output).read_bytes()
     error = refused(
-        capsys,
-        "average-checkpoints",
-        trained / "checkpoint8.pt",
-        bad,
-        "--force",
-        "--output",
+        capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--force", "--output",
         output,
-    )
+    )  # fmt: skip
     assert "bad.pt" in error and "found an infinity or NaN in decoder." in error
     assert output.read_bytes() == old and not list(tmp_path.glob(".*"))
 

@@ -310,14 +310,8 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
         )
         assert result["awd"]["perplexity"]["total"] == pytest.approx(expected, rel=1e-5)
     options = (
-        "--path",
-        path,
-        "--task",
-        "language_modeling_streams",
-        "--tokens-per-sample",
-        12,
-        "--cpu",
-    )
+        "--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu",
+    )  # fmt: skip
     assert f"Perplexity: {expected:.2f}" in called(
         "eval-lm", lm_data, "--user-dir", USER_DIR, *options
     )

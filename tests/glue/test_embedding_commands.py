@@ -85,16 +85,9 @@ def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, cap
     # 2.5. Less their mean: (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
     target = tmp_path / "out.json"
     arguments = (
-        "word-similarity",
-        checkpoint,
-        turned,
-        "--data",
-        data,
-        "--datasets",
-        scored,
-        "--json",
+        "word-similarity", checkpoint, turned, "--data", data, "--datasets", scored, "--json",
         target,
-    )
+    )  # fmt: skip
     printed = run(capsys, *arguments)
     header, body = table(printed)
     assert header == ["", "scored"]
@@ -205,14 +198,8 @@ def test_word_similarity_as_published(tmp_path, capsys):
     ]
     expected = 100 * spearmanr(cosines, [score for *_, score in pairs]).statistic
     start = (
-        "word-similarity",
-        path,
-        "--data",
-        tmp_path,
-        "--datasets",
-        tmp_path / "pairs.txt",
-        *options,
-    )
+        "word-similarity", path, "--data", tmp_path, "--datasets", tmp_path / "pairs.txt", *options,
+    )  # fmt: skip
     printed = run(capsys, *start, "--as-published")
     assert table(printed)[1] == [["m", f"{expected:.2f}"], ["pairs", "5/5"]]
     assert "|split:without-space|case:as-written|missing-tokens:<unk>|" in printed
@@ -224,18 +211,9 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     special."""
     start, target = ("neighbors", checkpoint, "--data", data, "--words"), tmp_path / "out.json"
     printed = run(
-        capsys,
-        start[0],
-        turned,
-        *start[1:],
-        "lake",
-        "Rome",
-        "lake",
-        "--topk",
-        "3",
-        "--json",
+        capsys, start[0], turned, *start[1:], "lake", "Rome", "lake", "--topk", "3", "--json",
         target,
-    )
+    )  # fmt: skip
     header, body = table(printed)
     assert header == ["", "checkpoint", "1", "2", "3"]
     assert [row[:2] for row in body] == [

@@ -159,16 +159,9 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
         # tokens that do not occur count a thousandth
         torch.testing.assert_close(row, expected, rtol=1e-2, atol=1e-4)
     others = (
-        *F2_LM,
-        *COMMON,
-        TIED,
-        "--criterion",
-        "f2_softmax",
-        "--f2-assignment",
-        "equal-token",
-        "--f2-classes",
-        9,
-    )
+        *F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--f2-assignment", "equal-token",
+        "--f2-classes", 9,
+    )  # fmt: skip
     status, _, _, err = call(
         "train", lm_data, *others, "--finetune-from-model", saved / "checkpoint_last.pt"
     )

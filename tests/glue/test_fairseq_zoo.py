@@ -84,16 +84,9 @@ def test_models_that_are_refused(lm_data, base, capsys):
 
 def multilingual(task, *options):
     return (
-        "--task",
-        task,
-        "--lang-pairs",
-        "en-de,de-en",
-        "--max-tokens",
-        "64",
-        "--dropout",
-        "0",
+        "--task", task, "--lang-pairs", "en-de,de-en", "--max-tokens", "64", "--dropout", "0",
         *options,
-    )
+    )  # fmt: skip
 
 
 TASKS = {
@@ -152,16 +145,9 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
         )
     data, base = tmp_path / "bin", TASKS["multilingual_translation"]
     run_command(
-        "fairseq-preprocess",
-        "-s",
-        "en",
-        "-t",
-        "de",
-        "--trainpref",
-        tmp_path / "train",
-        "--destdir",
-        data,
-    )
+        "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train",
+        "--destdir", data,
+    )  # fmt: skip
     for name in ("agg", "face", "agps", "freeze_rare"):
         error = one_line(capsys, trainer_for, data, "--criterion", name, base=base)
         assert "the task multilingual_translation" in error and "--joined-dictionary" in error

@@ -25,17 +25,9 @@ OWN = {
 def test_weights_are_equal(lm_data, name):
     """With every term, after updates of two micro-batches."""
     options = (
-        "--optimizer",
-        "sgd",
-        "--lr",
-        0.5,
-        "--update-freq",
-        2,
-        TIED,
-        "--label-smoothing",
-        0.1,
+        "--optimizer", "sgd", "--lr", 0.5, "--update-freq", 2, TIED, "--label-smoothing", 0.1,
         *TERMS,
-    )
+    )  # fmt: skip
     trainer, _ = trainer_for(lm_data, "--criterion", name, *OWN[name], *options)
     model, dictionary = copy.deepcopy(trainer.model), trainer.task.target_dictionary
     pad, size = dictionary.pad(), len(dictionary)
@@ -44,15 +36,11 @@ def test_weights_are_equal(lm_data, name):
     objective = {
         "agg": lambda: AggObjective(size, rare_fraction=0.4, window=2, **shared_by_gates),
         "agps": lambda: AgpsObjective(
-            size,
-            rare_rank=20,
-            mu1=30,
-            mu2=5,
-            counts=target_counts(lm_data, dictionary),
+            size, rare_rank=20, mu1=30, mu2=5, counts=target_counts(lm_data, dictionary),
             **shared_by_gates,
         ),
         "mle": lambda: Objective(size, **shared),
-    }[name]()
+    }[name]()  # fmt: skip
     plain = copy.deepcopy(model)
     optimizer, stream = (
         torch.optim.SGD(model.parameters(), lr=0.5),

@@ -77,15 +77,9 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
 def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
     """Whose weight decay is a part of the gradient."""
     options = (
-        "--optimizer",
-        "adam_l2",
-        "--adam-betas",
-        "(0.9, 0.98)",
-        "--adam-eps",
-        1e-6,
-        "--weight-decay",
-        0.1,
-    )
+        "--optimizer", "adam_l2", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6,
+        "--weight-decay", 0.1,
+    )  # fmt: skip
     optimizer = trainer_for(lm_data, *options, "--criterion", "mle")[0].optimizer.optimizer
     assert type(optimizer) is torch.optim.Adam
     expected = {

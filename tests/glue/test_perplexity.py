@@ -227,13 +227,8 @@ def test_the_checkpoint_is_the_calibrated_model(kind, lm_data, tmp_path, capsys)
     nothing changes."""
     before = random_checkpoint(tmp_path / "before.pt", lm_data, CALIBRATED[kind])
     arguments = [
-        "calibrate",
-        tmp_path / "before.pt",
-        "--data",
-        lm_data,
-        "--output",
-        tmp_path / "after.pt",
-    ]
+        "calibrate", tmp_path / "before.pt", "--data", lm_data, "--output", tmp_path / "after.pt",
+    ]  # fmt: skip
     assert main([*map(str, arguments), "--split", "test"]) == 0
     assert "| as it was " in capsys.readouterr().out
     after = Checkpoint(tmp_path / "after.pt")
@@ -284,14 +279,9 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
         result["mle"]["moved"].values()
     )
     assert "found another dictionary" in refused(
-        capsys,
-        "eval-lm",
-        lm_runs / "mle",
-        "--data",
-        lm_data,
-        "--occurrences-in",
+        capsys, "eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in",
         prepared_data / "data-bin",
-    )
+    )  # fmt: skip
     assert "--groups: found it with --occurrences-in" in refused(
         capsys, "eval-lm", lm_runs / "mle", *options, "--groups", "frequency"
     )

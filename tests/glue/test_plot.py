@@ -179,16 +179,9 @@ def test_empty_groups_and_names_that_look_like_markup(
         warnings.simplefilter("error")
         names = ("--name", "lr$\\frac$", "_mle")
         run(
-            capsys,
-            "plot",
-            picture,
-            *inputs[picture][0],
-            "--groups",
-            "frequency",
-            *names,
-            "-o",
+            capsys, "plot", picture, *inputs[picture][0], "--groups", "frequency", *names, "-o",
             tmp_path / "a.svg",
-        )
+        )  # fmt: skip
     text = (tmp_path / "a.svg").read_text()
     assert text.count("<!-- not defined -->") == (2 if picture == "isotropy" else 0)
     assert ("<!-- frequent -->" in text) == (picture != "isotropy")

@@ -21,17 +21,12 @@ def written(lm_runs, lm_data, tmp_path_factory):
     assert (
         main(
             [
-                "word-similarity",
-                *runs,
-                *data,
-                "--datasets",
-                str(folder / "PAIRS.txt"),
-                "--json",
+                "word-similarity", *runs, *data, "--datasets", str(folder / "PAIRS.txt"), "--json",
                 words,
             ]
         )
         == 0
-    )
+    )  # fmt: skip
     options = ["--split", "train", "--max-texts", "3", "--results", words, "--output", str(page)]
     assert main(["report", *runs, *data, *options]) == 0
     return page
@@ -113,17 +108,9 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     path, scores = tmp_path / "r.html", tmp_path / "bleu.json"
     run(capsys, "bleu", tmp_path / "a.log", tmp_path / "b.log", "--json", scores)
     run(
-        capsys,
-        "report",
-        tmp_path / "a",
-        tmp_path / "b",
-        "--data",
-        mt_data,
-        "--results",
-        scores,
-        "-o",
-        path,
-    )
+        capsys, "report", tmp_path / "a", tmp_path / "b", "--data", mt_data, "--results", scores,
+        "-o", path,
+    )  # fmt: skip
     html = path.read_text()
     assert (
         "BLEU" in html and "Perplexity and predictions" not in html and "No run has a log" in html

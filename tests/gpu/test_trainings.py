@@ -184,16 +184,9 @@ def test_trainer(options, device, tmp_path):
     }.items():
         model = gpt2()
         arguments = TrainingArguments(
-            str(tmp_path / name),
-            per_device_train_batch_size=8,
-            max_steps=10,
-            learning_rate=1e-2,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
-            use_cpu=device == "cpu",
-            **options,
-        )
+            str(tmp_path / name), per_device_train_batch_size=8, max_steps=10, learning_rate=1e-2,
+            report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=device == "cpu", **options,
+        )  # fmt: skip
         callbacks = [] if given is None else [GatedLoss(model, **given)]
         trainer = Trainer(model, arguments, train_dataset=examples, callbacks=callbacks)
         losses[name] = trainer.train().training_loss

@@ -161,14 +161,9 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
         words = [[word for word in line.split() if int(word[1:]) < 8] for line in zipf_text(lines)]
         (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in words))
     texts = (
-        "--old",
-        tmp_path,
-        "--new",
-        tmp_path / "new",
-        tmp_path / "new-test",
-        "--output",
+        "--old", tmp_path, "--new", tmp_path / "new", tmp_path / "new-test", "--output",
         tmp_path / "out",
-    )
+    )  # fmt: skip
     example("fine_tuning")([*map(str, texts), *"--vocabulary 300 --updates 12".split()])
     lines = [
         line.strip("| ").split(" | ")

@@ -407,15 +407,9 @@ def test_a_tokenizer_says_what_is_excluded():
     import transformers
 
     tokens = [
-        "<s>",
-        "the",
-        "[unused3]",
-        "sea",
-        "<|reserved_special_token_7|>",
-        "<unk>",
-        "<0xC0>",
+        "<s>", "the", "[unused3]", "sea", "<|reserved_special_token_7|>", "<unk>", "<0xC0>",
         "<mine>",
-    ]
+    ]  # fmt: skip
     special = {"bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=word_tokenizer(tokens), **special

@@ -84,16 +84,9 @@ def test_equals_the_paper(sizes, given, shift, options):
     vectors = {name: getattr(gates, name) for name in given or ()}
     group = None if given is None else Gates(gates.rare, **vectors)
     out = gated_cross_entropy(
-        h,
-        w,
-        y,
-        bias=b,
-        gates=group,
-        position_weight=weights,
-        ignore_index=PAD,
-        predict=True,
+        h, w, y, bias=b, gates=group, position_weight=weights, ignore_index=PAD, predict=True,
         **options,
-    )
+    )  # fmt: skip
     found = [out.loss, out.losses.sum(), out.nll, *grad(out.loss, (h, w, b))]
 
     gates = Gates(gates.rare, **vectors)

@@ -23,13 +23,8 @@ def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
     assert rare_tokens(A, 100, alpha=0.03).tolist() == [False, False, False, False, True, True]
     special = torch.tensor([True, False, False, False, False, True])
     assert rare_tokens(A, 100, alpha=0.5, excluded=special).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
+        False, True, True, True, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,9 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
     for seed, (first, second) in enumerate(((100.0, 110.0), (200.0, 210.0))):
         for row, total in (("mle", first), ("agg", second)):
             save(
-                tmp_path / f"seed-{seed}",
-                row,
-                "a",
-                {"x": {"perplexity": {"total": total}}},
+                tmp_path / f"seed-{seed}", row, "a", {"x": {"perplexity": {"total": total}}},
                 {"perplexity": ["total"]},
-            )
+            )  # fmt: skip
         bleu = {name: {"self_bleu": {"2": 0.5}} for name in ("x", HUMAN)}
         save(tmp_path / f"seed-{seed}", "mle", "b", bleu, {"self_bleu": ["2"]})
     main([str(table), str(tmp_path / "seed-0"), str(tmp_path / "seed-1"), "--changes"])

@@ -101,22 +101,17 @@ def test_which_matrix_is_measured(tensors, configuration, description, tmp_path)
 
 REFUSED = {
     "a base model": (
-        UNTIED,
-        {**LLAMA, "architectures": ["LlamaModel"]},
+        UNTIED, {**LLAMA, "architectures": ["LlamaModel"]},
         "found no output layer in this LlamaModel",
     ),
     "without configuration": (
-        UNTIED,
-        None,
-        "transformers knows no model of the config.json beside it",
+        UNTIED, None, "transformers knows no model of the config.json beside it",
     ),
     "quantized": (
-        {"lm_head.weight": HEAD.to(torch.float8_e4m3fn)},
-        LLAMA,
-        "numbers that are not quantized",
+        {"lm_head.weight": HEAD.to(torch.float8_e4m3fn)}, LLAMA, "numbers that are not quantized",
     ),
     "a diverged run": ({"lm_head.weight": HEAD / 0}, LLAMA, "an infinity or NaN in lm_head.weight"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
