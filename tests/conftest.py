@@ -210,8 +210,7 @@ TINY_LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
     "--decoder-input-dim 16 "
     "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
-    "--tokens-per-sample 16 "
-    "--max-tokens 64"
+    "--tokens-per-sample 16 --max-tokens 64"
 ).split()
 SMALL_LM = [*TINY_LM, *(
     "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "

@@ -149,8 +149,7 @@ def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
 def test_example_runs_without_fairseq():
     program = (
         "import runpy, sys; sys.modules['fairseq'] = None; sys.argv = ['training_loop.py', "
-        "'--updates', '60']; "
-        "runpy.run_path('examples/training_loop.py')"
+        "'--updates', '60']; runpy.run_path('examples/training_loop.py')"
     )
     printed = run_command("python", "-c", program).stdout
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]

@@ -18,8 +18,7 @@ pytestmark = pytest.mark.slow
 
 COMMON = (
     "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format "
-    "json "
-    "--log-interval 1 --required-batch-size-multiple 1"
+    "json --log-interval 1 --required-batch-size-multiple 1"
 ).split()
 EVALUATION = (
     "--cpu",

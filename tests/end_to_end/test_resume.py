@@ -157,8 +157,7 @@ VARIANTS = {
     ),
     "f2_softmax, coupled adam, schedule, sparse log": (
         "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay "
-        "0.1 "
-        "--lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
+        "0.1 --lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
     ),
     "freeze_rare, sharded data": "--criterion freeze_rare --freeze-fraction 0.4 --weight-decay 0.1",
     "static group, current batch, batches of the epoch": (

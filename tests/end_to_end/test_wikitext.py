@@ -51,10 +51,10 @@ def test_what_is_not_the_corpus_is_named(tmp_path):
     (tmp_path / "damaged.zip").write_bytes((tmp_path / "raw.zip").read_bytes()[:-30])
     for number, (arguments, said) in enumerate((
         (("--from", "raw-folder"), "found no <unk>, as in the raw version; expected wikitext-2-v1"),
-        (("--from", "raw.zip"), "raw.zip: found no wiki.train.tokens and no train-*.parquet; "
-            "expected wikitext-2-v1,"),
-        (("--from", "damaged.zip"), "damaged.zip: found no archive that can be unpacked; expected "
-            "wikitext-2-v1.zip"),
+        (("--from", "raw.zip"),
+        "raw.zip: found no wiki.train.tokens and no train-*.parquet; expected wikitext-2-v1,"),
+        (("--from", "damaged.zip"),
+        "damaged.zip: found no archive that can be unpacked; expected wikitext-2-v1.zip"),
         (("--from", "my files, é"), "my files, é'; expected letters, digits and /._+=- only"),
         (("--tokenizer", "gpt2", "--vocabulary", "9"), "--vocabulary: found it with gpt2"),
         (("--form", "x"), "found --form; expected --from --tokenizer"),

@@ -15,8 +15,7 @@ pytestmark = pytest.mark.slow
 
 TRAINING = (
     "--cpu --seed 3 --num-workers 0 --disable-validation --optimizer sgd --momentum 0.9 --lr 0.5 "
-    "--max-update 6 "
-    "--required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints "
+    "--max-update 6 --required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints "
     "--load-checkpoint-on-all-dp-ranks"
 ).split()
 """Batches keep their order, so that a batch of each worker makes up one of a single process. The

@@ -34,8 +34,7 @@ AWD = (
 ).split()
 PLAIN = (
     "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 "
-    "--dropout-weight 0 "
-    "--activation-penalty 0 --temporal-penalty 0"
+    "--dropout-weight 0 --activation-penalty 0 --temporal-penalty 0"
 ).split()
 NT_ASGD = ("--optimizer", "nt_asgd", "--lr", "5", "--clip-norm", "0.25", "--asgd-patience", "1")
 

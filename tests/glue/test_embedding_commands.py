@@ -19,13 +19,8 @@ WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
 two rare."""
 VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
 SCORES = {
-    "sea "
-    "lake": 8, "sea "
-        "river": 9, "lake "
-        "river": 9.5, "Paris "
-        "Rome": 7, "sea "
-        "paris": 1, "Sea "
-        "Pool": 6, "the car": 3,
+    "sea lake": 8, "sea river": 9, "lake river": 9.5, "Paris Rome": 7, "sea paris": 1,
+    "Sea Pool": 6, "the car": 3,
 }  # fmt: skip
 
 

@@ -35,18 +35,13 @@ def written(lm_runs, lm_data, tmp_path_factory):
 def test_every_section_of_the_report(written):
     html = written.read_text()
     assert re.findall(r"<h2>(.*)</h2>", html) == [
-        "Runs and "
-        "settings", "Learning "
-            "curves", "Perplexity and "
-            "predictions", "Generated "
-            "texts", "Embeddings",
+        "Runs and settings", "Learning curves", "Perplexity and predictions",
+        "Generated texts", "Embeddings",
         "Other results", "Glossary",
     ]  # fmt: skip
     for words in (
-        "▲ is better than "
-        "mle", "--agg-rare-fraction", "PPL within "
-            "rare", "I(W) "
-            "±", "PAIRS", "MSJ-2",
+        "▲ is better than mle", "--agg-rare-fraction", "PPL within rare",
+        "I(W) ±", "PAIRS", "MSJ-2",
         "the first 30%, the next 50% and the last 20% of the tokens that occur",
         "Share of the dimensions that the embeddings use evenly",
     ):  # fmt: skip
