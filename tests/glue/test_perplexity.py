@@ -21,7 +21,7 @@ from agg_fairseq.evaluation import (
 )
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import changed, read_result, refused, run, save_model
-from tests.conftest import called, preprocessed
+from tests.conftest import preprocessed
 from tests.small_trainings import F2_LM, LM, MT
 
 GROUPS = ("frequent", "medium", "rare")
@@ -309,19 +309,6 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     assert saved.value("agg", "perplexity", "total") == pytest.approx(
         result.value("agg", "calibrated_perplexity", "total"), rel=1e-4
     )
-
-
-def test_stock_tools_load_it(lm_runs, lm_data, tmp_path):
-    checkpoint = Checkpoint(lm_runs / "agg")
-    result = calibrate(checkpoint, lm_data, tmp_path / "after.pt", split="test", device="cpu")
-    before, after = (result[row]["perplexity"]["total"] for row in ("as it was", "calibrated"))
-    assert after < before
-    printed = called(
-        "eval_lm", lm_data, "--path", tmp_path / "after.pt", "--cpu", "--gen-subset", "test", "--tokens-per-sample",
-        "16", "--max-tokens", "64", "--num-workers", "0",
-    )  # fmt: skip
-    loss = float(printed.split("Loss (base 2): ")[1].split(",")[0])
-    assert 2**loss == pytest.approx(after, rel=1e-3)
 
 
 def test_a_checkpoint_in_half_precision(lm_runs, lm_data, tmp_path):

@@ -205,11 +205,6 @@ class MuReadout(torch.nn.Linear):
         return super().forward(features / self.width)
 
 
-class Cosine(torch.nn.Linear):
-    def forward(self, features):
-        return 10 * F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=-1))
-
-
 class Normalized(torch.nn.Linear):
     def forward(self, features):
         return super().forward(F.layer_norm(features, features.shape[-1:]))
@@ -268,12 +263,11 @@ def test_an_output_layer_that_scales(way, starts_at_zero):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: with_head(Cosine), r"that is not s \(H Wᵀ \+ b\)"),
         (lambda: with_head(Normalized), r"that is not s \(H Wᵀ \+ b\)"),
         (lambda: with_head(Shifted), "that depends on lm_head.shift beside its weight"),
         (with_learned_scale, "depend on scale after the output layer"),
     ],
-    ids=["cosine", "normalized", "learned bias", "learned scale"],
+    ids=["normalized", "learned bias", "learned scale"],
 )
 @pytest.mark.parametrize("way", ["removed", "deep copy", "bfloat16"])
 def test_output_layers_that_compute_something_else_are_refused(make, problem, way):
