@@ -116,18 +116,16 @@ def test_user_dir_in_every_form(lm_data, tmp_path):
     is one line."""
     link = tmp_path / "plugin"
     link.symlink_to(USER_DIR)
-    relative, installed = (
-        os.path.relpath(USER_DIR, tmp_path),
-        run_command("agg-fairseq", "user-dir").stdout,
-    )
+    relative = os.path.relpath(USER_DIR, tmp_path)
+    installed = run_command("agg-fairseq", "user-dir").stdout
     options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
     for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
         run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)
     options = ("--user-dir", link, *options, "--agg-alpha", "2")
     result = run_command("fairseq-train", lm_data, *options, cwd=tmp_path, check=False)
-    assert (
-        result.returncode == 2 and "drop one" in result.stderr and "Traceback" not in result.stderr
-    )
+    assert result.returncode == 2
+    assert "drop one" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):

@@ -120,9 +120,8 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
         words = [
             json.loads(line)["continuation"].split(" ") for line in output.read_text().splitlines()
         ]
-        assert len(words) > 5 and all(
-            len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words
-        )
+        assert len(words) > 5
+        assert all(len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words)
 
 
 def translate(data, path, *arguments, program="generate"):
@@ -158,8 +157,6 @@ def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_runs_of_kinds, lm_da
         tuned = parameters(train(lm_data, tmp_path / "tuned", *options)[0])
         assert torch.equal(tuned[f"{LAYER}.class_of_token"], start[f"{LAYER}.class_of_token"])
         assert not torch.equal(tuned[f"{LAYER}.class_weight"], start[f"{LAYER}.class_weight"])
-        distance, size = (
-            (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm(),
-            start[f"{LAYER}.weight"].norm(),
-        )
+        distance = (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm()
+        size = start[f"{LAYER}.weight"].norm()
         assert 0 < distance < 0.5 * size

@@ -171,9 +171,8 @@ def test_validation_from_the_training_pairs(corpus, tmp_path):
         (tmp_path / "out" / "plain" / f"{split}.en").read_text().splitlines()
         for split in ("train", "valid")
     ]
-    assert plain[1] == whole[99::100] and plain[0] == [
-        line for number, line in enumerate(whole, 1) if number % 100
-    ]
+    assert plain[1] == whole[99::100]
+    assert plain[0] == [line for number, line in enumerate(whole, 1) if number % 100]
     assert not (tmp_path / "out" / "reference" / "valid.de").exists()
     assert "other settings: tokenizer=moses validation=train" in refused(
         "wmt14_en_de", *options, cwd=tmp_path

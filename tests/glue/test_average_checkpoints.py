@@ -92,10 +92,8 @@ def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
 
 
 def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_path, capsys):
-    bad, output = (
-        changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge),
-        tmp_path / "average.pt",
-    )
+    bad = changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge)
+    output = tmp_path / "average.pt"
     old = shutil.copy(trained / "checkpoint8.pt", output).read_bytes()
     error = refused(
         capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--force", "--output",
@@ -120,12 +118,10 @@ def test_an_existing_file_is_replaced_if_asked_and_a_link_leads_to_it(trained, t
 
 
 def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
-    a, b, new, linked = (
-        trained / "checkpoint8.pt",
-        trained / "checkpoint9.pt",
-        tmp_path / "new.pt",
-        tmp_path / "l.pt",
-    )
+    a = trained / "checkpoint8.pt"
+    b = trained / "checkpoint9.pt"
+    new = tmp_path / "new.pt"
+    linked = tmp_path / "l.pt"
     linked.symlink_to(a)
     for arguments, words in (
         ((a,), "two checkpoints or more, each once"),

@@ -179,9 +179,8 @@ def test_rows_continue_each_other(seed):
         assert torch.equal(
             torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1), read - 1
         )
-        assert sum(data.sizes) == 1000 and all(
-            data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data))
-        )
+        assert sum(data.sizes) == 1000
+        assert all(data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data)))
 
 
 def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
@@ -194,9 +193,8 @@ def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
     lengths = np.concatenate(lengths)
     short = lengths < 52
     assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5
-    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2) and lengths[
-        ~short
-    ].std() == pytest.approx(5, abs=0.2)
+    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2)
+    assert lengths[~short].std() == pytest.approx(5, abs=0.2)
 
 
 def test_the_state_is_carried_over_batches(lm_data):
@@ -288,11 +286,9 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
         *AWD, *NT_ASGD, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--cpu",
         "--seed", 3, "--num-workers", 0, "--save-dir", tmp_path, "--no-epoch-checkpoints",
     )  # fmt: skip
-    path, script, numbers = (
-        tmp_path / "checkpoint_best.pt",
-        USER_DIR / "evaluate.py",
-        tmp_path / "numbers.json",
-    )
+    path = tmp_path / "checkpoint_best.pt"
+    script = USER_DIR / "evaluate.py"
+    numbers = tmp_path / "numbers.json"
     expected = reference(path, lm_data)
     for cache in (None, (30, 0.5, 0.2)):
         options = (

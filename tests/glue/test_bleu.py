@@ -68,10 +68,8 @@ LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"
 def test_against_fairseq(pairs):
     """Empty lines among them."""
     hypotheses, references = zip(*pairs, strict=True)
-    found, scorer = (
-        tokenized_bleu(hypotheses, references),
-        scored_by_fairseq(hypotheses, references),
-    )
+    found = tokenized_bleu(hypotheses, references)
+    scorer = scored_by_fairseq(hypotheses, references)
     assert found.score == pytest.approx(scorer.score(), rel=1e-9, abs=1e-9)
     assert (found.hypothesis_length, found.reference_length) == (
         scorer.stat.predlen,
@@ -86,10 +84,8 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     table = cells(printed)
     assert list(table) == ["mle", "agg"]
     scorer = scored_by_fairseq(HYPOTHESES, REFERENCES)
-    assert (
-        table["mle"]["BLEU"] == f"{scorer.score():.2f}"
-        and table["mle"]["BP"] == f"{scorer.brevity():.3f}"
-    )
+    assert table["mle"]["BLEU"] == f"{scorer.score():.2f}"
+    assert table["mle"]["BP"] == f"{scorer.brevity():.3f}"
     assert (
         table["agg"].items()
         >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
@@ -129,9 +125,8 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
     result = read_result(tmp_path / "a.json")
-    assert result.signature == printed.splitlines()[-1] and result.facts["reference"] == str(
-        reference
-    )
+    assert result.signature == printed.splitlines()[-1]
+    assert result.facts["reference"] == str(reference)
     assert result["a"]["sacrebleu"] == pytest.approx(expected.score, rel=1e-12)
     assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
     assert (result["a"]["bleu"] is None) == (case == "decoded")
@@ -173,8 +168,7 @@ def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
         for line in log.read_text().splitlines()
         if line.startswith("Generate test with beam=2")
     )
-    assert (
-        "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']:.2f}," in said
-    )
+    assert "syslen={}, reflen={}".format(*lengths) in said
+    assert f"BLEU4 = {found['bleu']:.2f}," in said
     expected = "--required-batch-size-multiple 1"
     assert expected in refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)

@@ -59,10 +59,8 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     plain.model.load_state_dict(trainer.model.state_dict())
     update = 2 if name == "unlikelihood_sequence" else 1  # in this one it trains on the batch
     grads, log = gradients(trainer, batch, update)
-    found, expected = (
-        logged(criterion, [log]),
-        logged(plain.criterion, [gradients(plain, batch, update)[1]]),
-    )
+    found = logged(criterion, [log])
+    expected = logged(plain.criterion, [gradients(plain, batch, update)[1]])
     assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
     assert found["ppl"] == pytest.approx(expected["ppl"], rel=2e-3)
     assert not {*LOGGED} & expected.keys()
@@ -128,14 +126,11 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     trainer.train_step([data[0], data[1], {}])
     log = trainer.valid_step(data[5])
     assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
-    assert (
-        torch.equal(objective.counter.current, counts(data[:2])) and objective.gates(None) is None
-    )
+    assert torch.equal(objective.counter.current, counts(data[:2]))
+    assert objective.gates(None) is None
     trainer.train_step(data[2:5])
-    assert (
-        torch.equal(objective.counter.appearances, counts(data[:2]))
-        and objective.counter.updates == 1
-    )
+    assert torch.equal(objective.counter.appearances, counts(data[:2]))
+    assert objective.counter.updates == 1
     assert torch.equal(objective.counter.current, counts(data[2:5]))
     special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
     special += [

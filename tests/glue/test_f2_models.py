@@ -31,10 +31,8 @@ PAD, BOS, EOS = 1, 0, 2
 def test_classes_follow_the_target_side_counts(mt_data, lm_data):
     """A joined dictionary is sorted by the counts of both languages; the classes are not."""
     task, model = build(mt_data, "--criterion", "f2_softmax", base=F2_MT)[1:3]
-    counts, found = (
-        target_counts(mt_data, task.target_dictionary),
-        model.decoder.output_projection.class_of_token,
-    )
+    counts = target_counts(mt_data, task.target_dictionary)
+    found = model.decoder.output_projection.class_of_token
     assert (counts[4:] == 0).any() and not (counts[4:].diff() <= 0).all(), (
         "else this test shows nothing"
     )
@@ -151,10 +149,8 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
     of_token = after.parameters["decoder.output_projection.class_of_token"].long()
     assert torch.equal(of_token, mefmax(counts))
     for number, row in enumerate(after.parameters["decoder.output_projection.class_weight"]):
-        members, share = (
-            before.output_embedding.weight[of_token == number],
-            counts[of_token == number].float(),
-        )
+        members = before.output_embedding.weight[of_token == number]
+        share = counts[of_token == number].float()
         expected = (share @ members) / share.sum() if share.sum() else members.mean(0)
         # tokens that do not occur count a thousandth
         torch.testing.assert_close(row, expected, rtol=1e-2, atol=1e-4)

@@ -146,9 +146,8 @@ def test_the_first_texts_are_those_of_all_whatever_the_batch(lm_data, checkpoint
             _, found = generate(
                 lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, *options, *more
             )
-            assert found == whole[: len(found)] and len(found) == (
-                3 if "--max-texts" in more else len(whole)
-            )
+            assert found == whole[: len(found)]
+            assert len(found) == (3 if "--max-texts" in more else len(whole))
 
 
 def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path):

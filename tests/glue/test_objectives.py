@@ -93,9 +93,8 @@ def test_rare_by_relative_frequency(mt_data):
         counts[token] / total < 0.03 and token not in special and not word.startswith("madeup")
         for token, word in enumerate(dictionary.symbols)
     ]
-    assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(
-        dictionary
-    ) - len(special)
+    assert trainer.criterion.rare.tolist() == expected
+    assert 0 < sum(expected) < len(dictionary) - len(special)
 
 
 def test_face_counts_its_own_predictions(lm_data):
@@ -171,9 +170,8 @@ def test_sequence_loss_equals_the_paper(lm_data):
     torch.testing.assert_close(found, torch.autograd.grad(expected, list(model.parameters())))
     assert log["sample_size"] == continuation.numel() and log["ul_loss_number"] == 0
     values = logged(trainer.criterion, [log])
-    assert "nll_loss" not in values and values["repeated"] == pytest.approx(
-        repeated.double().mean().item(), abs=1e-4
-    )
+    assert "nll_loss" not in values
+    assert values["repeated"] == pytest.approx(repeated.double().mean().item(), abs=1e-4)
     assert values["ul_sequence_loss"] == pytest.approx(
         punished.item() / repeated.numel() / math.log(2), abs=1e-3
     )

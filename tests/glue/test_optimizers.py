@@ -45,9 +45,8 @@ def test_embedding_adam_has_another_beta2_for_the_output_embedding(lm_data):
         lm_data, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--criterion", "mle"
     )
     rest, own = trainer.optimizer.optimizer.param_groups
-    assert [group["betas"][1] for group in (rest, own)] == [0.999, 0.9] and own["params"][
-        0
-    ].shape == (64, 16)
+    assert [group["betas"][1] for group in (rest, own)] == [0.999, 0.9]
+    assert own["params"][0].shape == (64, 16)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])

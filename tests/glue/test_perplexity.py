@@ -115,9 +115,8 @@ def test_against_the_definition(kind, lm_data, mt_data, tmp_path):
         normalizer = (mass * gains.exp()).sum(1)
         calibrated = (nll - gains[group] + normalizer.log())[chosen].mean().exp()
         assert row["calibrated_perplexity"][name] == pytest.approx(calibrated.item(), rel=1e-5)
-        assert (
-            f"|calibrated-on:{fitted_on}|" in result.signature and row["offsets"]["frequent"] == 0
-        )
+        assert f"|calibrated-on:{fitted_on}|" in result.signature
+        assert row["offsets"]["frequent"] == 0
 
 
 def test_a_pruned_model_is_what_was_trained(lm_data, tmp_path):
@@ -134,10 +133,8 @@ def test_a_pruned_model_is_what_was_trained(lm_data, tmp_path):
 def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     """No tensor of a batch is larger than a chunk of logits or than W, and the numbers are the
     same."""
-    text, options = (
-        BinarizedText(lm_data, "valid"),
-        {"calibrate": BinarizedText(lm_data), "device": "cpu"},
-    )
+    text = BinarizedText(lm_data, "valid")
+    options = {"calibrate": BinarizedText(lm_data), "device": "cpu"}
     whole, sizes = perplexity({"agg": runs["agg"]}, text, **options), []
     monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "chunk_rows", lambda w: 7)
 
@@ -275,9 +272,8 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     rows -= {dictionary.index(f"w{number}") for number in range(11)}
     assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 10, "absent": len(rows)}
     moved = (after - before)[sorted(rows)].norm() / before[sorted(rows)].norm()
-    assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item()) and not any(
-        result["mle"]["moved"].values()
-    )
+    assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item())
+    assert not any(result["mle"]["moved"].values())
     assert "found another dictionary" in refused(
         capsys, "eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in",
         prepared_data / "data-bin",

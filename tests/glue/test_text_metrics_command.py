@@ -41,10 +41,8 @@ def test_text_metrics_of_several_files(tmp_path, capsys):
 def test_shares(lm_data, tmp_path, capsys):
     references = (lm_data.parent / "test").read_text().splitlines()
     references[0] += " never </s>"
-    path, target = (
-        write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references),
-        tmp_path / "o.json",
-    )
+    path = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references)
+    target = tmp_path / "o.json"
     printed = run(capsys, "text-metrics", path, "--data", lm_data, "--json", target)
     text = (lm_data.parent / "train").read_text().splitlines()
     counts = Counter(word for line in text for word in line.split())

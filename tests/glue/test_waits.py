@@ -26,10 +26,8 @@ def steps(name, options, layer=None, updates=5):
     """The waits of each update: forward, backward, and what the criterion does as the optimizer
     takes its step."""
     task, found = OutputLayerTask(VOCABULARY), []
-    model, objective = (
-        OutputLayerModel(FEATURES, VOCABULARY, layer),
-        criterion(name, task, **options),
-    )
+    model = OutputLayerModel(FEATURES, VOCABULARY, layer)
+    objective = criterion(name, task, **options)
     with PretendCuda() as device:
         model.to(CUDA)
         objective.to(CUDA)

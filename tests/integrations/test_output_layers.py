@@ -89,11 +89,9 @@ def test_changed_saved_and_loaded(change, tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     index.rename(tmp_path / "other.safetensors.index.json")
     loaded, report = reported(load_pretrained, tmp_path / "other.safetensors.index.json")
-    assert (
-        report == ""
-        and type(loaded) is type(model)
-        and loaded.lm_head.weight is loaded.transformer.wte.weight
-    )
+    assert report == ""
+    assert type(loaded) is type(model)
+    assert loaded.lm_head.weight is loaded.transformer.wte.weight
     assert loaded(**given).logits.equal(model(**given).logits)
     assert loaded.state_dict().keys() == model.state_dict().keys()
     loaded.save_pretrained(tmp_path / "again")

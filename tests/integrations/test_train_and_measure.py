@@ -162,9 +162,9 @@ def test_options_of_from_pretrained_and_what_is_refused(tmp_path, capsys):
     loaded, info = load_pretrained(
         tmp_path, use_cache=False, dtype="bfloat16", output_loading_info=True
     )
-    assert (
-        not loaded.config.use_cache and loaded.dtype == torch.bfloat16 and not info["missing_keys"]
-    )
+    assert not loaded.config.use_cache
+    assert loaded.dtype == torch.bfloat16
+    assert not info["missing_keys"]
     with pytest.raises(UserError, match="--train-text: found none"):
         perplexity(open_models([tmp_path]), PlainText(text.text))
     found = perplexity(

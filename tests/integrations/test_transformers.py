@@ -356,10 +356,8 @@ def test_a_batch_counts_once_per_update(way):
 
 def test_everything_but_training_steps_is_untouched():
     model, given = gpt2(), batch()
-    keys, generated = (
-        list(model.state_dict()),
-        {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0},
-    )
+    keys = list(model.state_dict())
+    generated = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
     prompt = given["input_ids"][:, :4]
     expected, continued = model.eval()(**given), model.generate(prompt, **generated)
     gated = GatedLoss(model, agg_rare_fraction=0.3)
@@ -483,11 +481,9 @@ def test_a_state_is_restored_but_for_the_window():
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
-    second, likelihood, third = (
-        GatedLoss(gpt2(), agg_window=2),
-        GatedLoss(gpt2(), "mle"),
-        GatedLoss(gpt2()),
-    )
+    second = GatedLoss(gpt2(), agg_window=2)
+    likelihood = GatedLoss(gpt2(), "mle")
+    third = GatedLoss(gpt2())
     second.load_state_dict(first.state_dict())
     counter = second.objective.counter
     expected = sum(
@@ -591,10 +587,8 @@ def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tm
     model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
     gated = GatedLoss(model, agg_rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
-    callback, words = (
-        gated,
-        "no loss was computed in this update by the model that GatedLoss was made with",
-    )
+    callback = gated
+    words = "no loss was computed in this update by the model that GatedLoss was made with"
     if kind == "not a callback":
         callback, words = None, "the optimizer has stepped, but the update has not ended"
     training = trainer(trained, tmp_path, callback, label_smoothing_factor=smoothing)
@@ -627,9 +621,8 @@ def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
     assert_close(found[1], found[0], 1e-6)
     for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
         loss = model(**{**batch(), "labels": empty.expand(3, 12)}, **more).loss
-        assert loss.isnan() and not any(
-            gradient.any() for gradient in gradients(model, loss).values()
-        )
+        assert loss.isnan()
+        assert not any(gradient.any() for gradient in gradients(model, loss).values())
 
 
 @pytest.mark.parametrize("kind", ["its forward called", "wrapped by PEFT"])

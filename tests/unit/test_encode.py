@@ -54,10 +54,8 @@ def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learn
     assert ["".join(line.split()).replace("▁", " ").strip() for line in encoded] == [
         *(line.strip() for line in LINES), "a role @-@", "", "abcdef",
     ]  # fmt: skip
-    assert (
-        len({token for line in encoded for token in line.split()}) <= 150
-        and encoded[-1] == "▁abcdef"
-    )
+    assert len({token for line in encoded for token in line.split()}) <= 150
+    assert encoded[-1] == "▁abcdef"
 
 
 @pytest.fixture(scope="module")

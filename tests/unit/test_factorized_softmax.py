@@ -97,10 +97,8 @@ def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monk
     by any amount."""
     monkeypatch.setattr("agg_fairseq.f2.cross_entropy.CACHED_ELEMENTS", 40)  # rows by twos
     w = torch.randn(17, 5, dtype=torch.float64)
-    h, u = (
-        torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(),
-        torch.randn(3, 5, dtype=torch.float64),
-    )
+    h = torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double()
+    u = torch.randn(3, 5, dtype=torch.float64)
     w[:, 4] = torch.where(LAYOUTS["specials-first"] == 1, -offset, 0.0)
     expected = joint_log_prob(h, w, u, TokenClasses.of(LAYOUTS["specials-first"]))
     found = joint_log_prob(
@@ -123,9 +121,8 @@ def test_what_stands_at_ignored_positions_does_not_matter():
     assert loss.item() == pytest.approx(expected, rel=1e-12)
     assert all(tensor.grad.isfinite().all() for tensor in (bad, w, u))
     nothing = factorized_cross_entropy(h, w, u, torch.full_like(y, PAD), classes, **options).loss
-    assert nothing == 0 and all(
-        not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u))
-    )
+    assert nothing == 0
+    assert all(not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u)))
 
 
 def test_second_derivatives_are_an_error():
@@ -153,10 +150,8 @@ def test_decoupled_is_equation_seven(name):
 
 
 def test_decoupled_ranks_the_outside_by_class_and_keeps_it_above_zero_in_float32():
-    classes, u = (
-        TokenClasses.of(torch.tensor([0, 1, 1, 2])),
-        torch.tensor([[0.0], [-5.0], [-200.0]]),
-    )
+    classes = TokenClasses.of(torch.tensor([0, 1, 1, 2]))
+    u = torch.tensor([[0.0], [-5.0], [-200.0]])
     found = decoupled_log_prob(torch.ones(1, 1), torch.zeros(4, 1), u, classes, torch.tensor([0]))
     assert (found.exp() > 0).all()
     assert found[0].argsort(descending=True, stable=True).tolist() == [0, 1, 2, 3]

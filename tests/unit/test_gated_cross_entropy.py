@@ -191,11 +191,9 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
 
 
 def test_a_vocabulary_of_one_token():
-    h, w, y = (
-        torch.randn(3, 2, requires_grad=True),
-        torch.randn(1, 2, requires_grad=True),
-        torch.zeros(3).long(),
-    )
+    h = torch.randn(3, 2, requires_grad=True)
+    w = torch.randn(1, 2, requires_grad=True)
+    y = torch.zeros(3).long()
     loss = gated_cross_entropy(h, w, y, label_smoothing=0.1).loss
     assert loss == 0 and not any(gradient.any() for gradient in grad(loss, (h, w)))
 

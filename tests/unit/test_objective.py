@@ -87,11 +87,9 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
 def test_what_is_not_counted():
     """Validation, and an update that was skipped or broken off; the loss of validation has no
     margin."""
-    objective, plain, weight = (
-        AggObjective(V, rare_fraction=0.3, adv_epsilon=0.5),
-        Objective(V),
-        embedding(),
-    )
+    objective = AggObjective(V, rare_fraction=0.3, adv_epsilon=0.5)
+    plain = Objective(V)
+    weight = embedding()
     with torch.no_grad():
         assert loss_of(objective, 1, weight) == loss_of(plain, 1, weight)
     assert loss_of(objective.eval(), 1, weight) == loss_of(plain, 1, weight)

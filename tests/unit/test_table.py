@@ -54,7 +54,8 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
         for line in printed.splitlines()
         if line.startswith("|")
     ]
-    assert printed.startswith("Title\n\n") and lines[0] == [
+    assert printed.startswith("Title\n\n")
+    assert lines[0] == [
         "",
         "PPL, paper",
         "PPL",

@@ -84,10 +84,8 @@ def test_equals_its_definition(term, weight):
     # of the logits that are not lowered, as is the arg-max
     torch.testing.assert_close(out.nll, plain.nll)
     assert torch.equal(out.prediction[y != PAD], (h @ w.t() + b).argmax(-1)[y != PAD])
-    logged, none = (
-        (out.ul_loss if term == "ul_alpha" else out.adv_loss).sum(),
-        torch.zeros_like(weights),
-    )
+    logged = (out.ul_loss if term == "ul_alpha" else out.adv_loss).sum()
+    none = torch.zeros_like(weights)
     before_weight = paper_loss(h, w, b, y, none, **{term: 1.0})
     if term == "adv_epsilon":  # in place of the likelihood
         before_weight = paper_loss(h, w, b, y, none + 1, adv_epsilon=weight)

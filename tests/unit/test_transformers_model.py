@@ -124,9 +124,8 @@ def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
 def test_a_matrix_chosen_by_its_name(tmp_path):
     path = folder(tmp_path / "m", configuration=None)
     found = PretrainedModel(path, "model.embed_tokens.weight").output_embedding
-    assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(
-        found.weight, INPUT
-    )
+    assert found.description == "model.embed_tokens.weight(chosen)"
+    assert torch.equal(found.weight, INPUT)
     for name, words in (
         ("lm_heat.weight", "such as lm_head"),
         ("model.norm.weight", "found model.norm.weight of sh"),
