@@ -9,9 +9,10 @@ help:            ## what there is
 setup:           ## create .venv (PYTHON=, TORCH= choose others)
 	@bash scripts/setup.sh
 
-check: setup     ## lint and formatting
+check: setup     ## lint, formatting, types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q --numprocesses auto --maxprocesses 8
 
@@ -37,4 +38,4 @@ bench: setup     ## time and memory beside fairseq's own criterion, of a whole s
 	$(PY) -m benchmarks.f2_softmax
 
 clean:           ## remove runs and caches; .venv stays
-	rm -rf runs .pytest_cache .ruff_cache build *.egg-info
+	rm -rf runs .mypy_cache .pytest_cache .ruff_cache build *.egg-info

@@ -36,6 +36,7 @@ EXTRAS = {
     "data": ["pyarrow<26", *SUBWORDS],  # pyarrow 26 needs numpy 2, which fairseq does not support
     "dev": [
         "hypothesis",
+        "mypy",
         "nltk",
         "pytest",
         "pytest-xdist",

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from . import __version__
 from .columns import METRICS, Columns, Metric, column_titles
@@ -248,7 +248,7 @@ class Result:
             raise UserError(f"{path}: {error}; expected {expected}") from error
 
 
-def _is_texts(values: object) -> bool:
+def _is_texts(values: object) -> TypeGuard[list[str]]:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 

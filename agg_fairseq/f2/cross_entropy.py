@@ -131,7 +131,7 @@ def _values_and_gradients(
     label_smoothing: float,
     *,
     dtype: torch.dtype,
-    wanted: tuple[bool, bool, bool],
+    wanted: tuple[bool, ...],
 ) -> tuple[Tensor, list[Tensor | None]]:
     """The losses, −log p1 and −log p2, as one tensor (3, N), zero at ignored positions; and the
     gradients of the sum of the losses with respect to H, W and U, None where not wanted."""
@@ -155,9 +155,9 @@ def _values_and_gradients(
 
     # The class term is small, and all in float32, since each row of U is a sum over many positions.
     of_class = order.of_class[: len(kept)].long()
-    shares = share * classes.sizes.to(wide) if share else None  # C
+    shares = None if rest is None else Shares(share * classes.sizes.to(wide), rest)
     _add_term(
-        h.to(wide), class_weight.to(wide), classes.number, of_class, log_p1, at_target, shares, rest, None,
+        h.to(wide), class_weight.to(wide), classes.number, of_class, log_p1, at_target, shares, None,
         grad_h, grad_class_weight,
     )  # fmt: skip
     for first, last, spans in _groups(starts, classes, bool(share), features.is_cuda):
@@ -172,11 +172,11 @@ def _values_and_gradients(
             y = order.ranks[span] - classes.starts[first] if is_own else None
             masks = None if first == last else (of_class[span, None], classes.of_token[tokens])
             _add_term(
-                h[span], rows, number, y, log_p2[span], at_target, share or None,
-                None if rest is None else rest[span], masks,
+                h[span], rows, number, y, log_p2[span], at_target,
+                None if rest is None else Shares(share, rest[span]), masks,
                 None if grad_h is None else grad_h[span], into_rows,
             )  # fmt: skip
-        if into_rows is not None and not is_view:
+        if grad_weight is not None and into_rows is not None and not is_view:
             grad_weight[tokens] = into_rows[:number]
 
     grad_features = None
@@ -222,6 +222,13 @@ def _groups(
     return groups
 
 
+class Shares(NamedTuple):
+    """The part of Q that label smoothing gives to every row, and its loss."""
+
+    of_rows: Tensor | float  # one number, or (M,)
+    loss: Tensor  # (n,), to which −Σ of_rows · log p is added
+
+
 def _add_term(
     h: Tensor,
     rows: Tensor,
@@ -229,8 +236,7 @@ def _add_term(
     y: Tensor | None,
     log_p: Tensor,
     at_target: float,
-    share: Tensor | float | None,
-    rest: Tensor | None,
+    shares: Shares | None,
     masks: tuple[Tensor, Tensor] | None,
     grad_h: Tensor | None,
     grad_rows: Tensor | None,
@@ -239,19 +245,18 @@ def _add_term(
 
     `number` is M; `rows` may have a few more, of zeros (`aligned`).
 
-    Q is `at_target` at the row y (n,) of the target, unless that is None, and with label smoothing
-    `share` more at every row, a number or (M,). So its sum ω may be less than 1.
+    Q is `at_target` at the row y (n,) of the target, and with label smoothing the share of the row
+    more at every row; then y may be None. So its sum ω may be less than 1.
 
     Args:
         log_p: (n,), which becomes log p at the target.
-        rest: (n,), to which −Σ share · log p is added.
         masks: the class of each position (n, 1) and of each row (M,), where only rows of the
             position's class compete.
         grad_h: (n, D), to which the gradient is added, None if it is not wanted.
         grad_rows: (M, D), the same.
     """
     dtype, wide, terms = h.dtype, log_p.dtype, Terms(number)
-    scale = terms.residual_scale(dtype)
+    scale = float(terms.residual_scale(dtype))  # no tensor, without position weights
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
@@ -260,14 +265,11 @@ def _add_term(
         product(features, rows.t(), out=logits)
         if masks is not None:
             logits[:, :number].masked_fill_(masks[0][part] != masks[1], -torch.inf)
-        if share is None:
-            result = likelihood_residual(logits, target, None, terms, dtype)
-            torch.neg(result.nll, out=log_p[part])
-            residual = result.matrix
-        else:
+        if shares is not None:
+            share = shares.of_rows
             logits[:, number:].fill_(-torch.inf)
             log_probs = torch.log_softmax(logits, 1, out=logits)
-            rest[part] -= (log_probs[:, :number] * share).sum(1)
+            shares.loss[part] -= (log_probs[:, :number] * share).sum(1)
             omega = share.sum() if isinstance(share, Tensor) else share * number
             if target is None:
                 residual = log_probs.exp_().mul_(omega)
@@ -278,6 +280,9 @@ def _add_term(
                 residual.scatter_add_(1, target[:, None], torch.full_like(at_y, -at_target))
             residual[:, :number].sub_(share)
             residual = residual.mul_(scale).to(dtype)
+        elif target is not None:
+            residual, values = likelihood_residual(logits, target, None, terms, dtype)
+            torch.neg(values.nll, out=log_p[part])
         if grad_h is not None:
             add_product_(grad_h[part], residual, rows, 1 / scale)
         if grad_rows is not None:

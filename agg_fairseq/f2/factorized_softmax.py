@@ -55,7 +55,7 @@ class FactorizedSoftmax(nn.Module):
         self.class_weight = nn.Parameter(_normal(classes.number, dimension))
         check_classes(self.weight, self.class_weight, classes)
         self.register_buffer("class_of_token", class_of_token.clone())
-        self._classes = classes
+        self._classes: TokenClasses | None = classes
 
     @property
     def classes(self) -> TokenClasses:

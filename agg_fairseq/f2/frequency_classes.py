@@ -40,8 +40,9 @@ def mefmax(counts: Tensor) -> Tensor:
     p = np.diff(cumulative, prepend=0) / cumulative[-1]  # V
     p_log_p = p * np.log(p, out=np.zeros_like(p), where=p > 0)
     sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in (p, p_log_p)]  # V + 1 each
-    best, best_efficiency = None, -1.0
-    for number in range(1, int(cumulative[-1] // int(counts.max())) + 1):
+    best = _equal_mass_ends(cumulative, 1)
+    best_efficiency = _mean_efficiency(best, *sums)
+    for number in range(2, int(cumulative[-1] // int(counts.max())) + 1):
         ends = _equal_mass_ends(cumulative, number)
         efficiency = _mean_efficiency(ends, *sums)
         if efficiency > best_efficiency + 1e-12:  # beyond rounding: ties go to fewer classes
@@ -63,8 +64,8 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
     """
     ranked, cumulative = _ranked(counts)
     most = int(cumulative[-1] // int(counts.max()))
-    ends = _equal_mass_ends(cumulative, number) if 1 <= number <= most else ()
-    if len(ends) != number or not number:
+    ends = _equal_mass_ends(cumulative, min(max(number, 1), most))
+    if len(ends) != number:
         raise ValueError(
             f"equal-frequency: expected 1 to {most} classes, none of them empty, got {number}"
         )

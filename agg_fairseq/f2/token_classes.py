@@ -95,8 +95,9 @@ class TokenClasses:
         A slice of the dictionary, which copies nothing, where there is one class of consecutive tokens;
         else indices (n,).
         """
-        if first == last and self.runs[first] is not None:
-            return self.runs[first]
+        run = self.runs[first]
+        if first == last and run is not None:
+            return run
         return self.order[self.starts[first] : self.starts[last + 1]]
 
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:

@@ -40,7 +40,7 @@ from torch import Tensor
 from .early_gradients import chunk_rows, wants_gradient, with_gradients, working_dtype
 from .gates import Gates
 from .host_copy import HostCopy
-from .softmax_residual import Residual, Terms, gate_columns_, residual_of_chunk
+from .softmax_residual import ChunkValues, Terms, gate_columns_, residual_of_chunk
 from .unlikelihood import Candidates
 
 
@@ -135,6 +135,8 @@ def gated_cross_entropy(
         raise ValueError(
             f"expected position_weight {tuple(target.shape)}, got {tuple(position_weight.shape)}"
         )
+    if position_weight is not None:  # whatever it is at ignored positions
+        position_weight = position_weight.detach().masked_fill(target == ignore_index, 0.0)
     check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon)
     if not math.isfinite(scale) or scale == 0:
         raise ValueError(f"expected a finite scale that is not 0, got {scale}")
@@ -153,7 +155,7 @@ def gated_cross_entropy(
         vocabulary=len(weight),
         label_smoothing=label_smoothing,
         softcap=softcap,
-        position_weight=None if position_weight is None else position_weight.detach().reshape(-1),
+        position_weight=None if position_weight is None else position_weight.reshape(-1),
         candidates=candidates,
         ul_alpha=ul_alpha,
         adv_epsilon=adv_epsilon,
@@ -162,15 +164,14 @@ def gated_cross_entropy(
     inputs = (features.reshape(-1, features.size(-1)), weight, bias)
     values, gradients = values_and_gradients(
         *inputs,
-        target.reshape(-1),
+        target.reshape(-1).contiguous(),  # which kernels read as it lies in memory
         order,
         wanted=tuple(map(wants_gradient, inputs)),
         gates=gates,
         terms=terms,
     )
     loss = with_gradients(values["losses"].sum(), inputs, gradients, order.positions)
-    fields = [values.get(name) for name in CrossEntropyOutput._fields[1:]]
-    return CrossEntropyOutput(loss, *(v if v is None else v.view(target.shape) for v in fields))
+    return CrossEntropyOutput(loss, **{name: v.view(target.shape) for name, v in values.items()})
 
 
 class PositionOrder(NamedTuple):
@@ -277,16 +278,16 @@ def values_and_gradients(
         alone = positions if gates is None else common // size * size
         at_common = None if gates is None else gates.at_common_targets(like=memory)
         at_rare = None if gates is None else gates.at_rare_targets(like=memory)
-        results: list[Residual] = []
+        results: list[ChunkValues] = []
         for start in range(0, positions, size):
             chunk = slice(start, min(start + size, positions))
             h = features[chunk] if in_order else features.index_select(0, rows[chunk])
             h, y = h.to(dtype).to(operand), y_of_rows[chunk]  # C x D, C
             logits = product(h, w.t(), out=memory[: len(y)])
-            margin_of_chunk = None if margin is None else margin[chunk]
-            result = residual_of_chunk(logits, y, rows[chunk], bias, margin_of_chunk, terms, dtype)
-            results.append(result._replace(matrix=None))
-            residual = result.matrix.to(operand)  # C x V, or a little wider
+            m = None if margin is None else margin[chunk]
+            matrix, result = residual_of_chunk(logits, y, rows[chunk], bias, m, terms, dtype)
+            results.append(result)
+            residual = matrix.to(operand)  # C x V, or a little wider
             gradients.add_features(residual, w, chunk if in_order else rows[chunk])
             if start >= alone:
                 number = max(0, common - start)  # of common positions in the chunk
@@ -296,10 +297,10 @@ def values_and_gradients(
             if chunk.stop == alone and at_common is not None:
                 gradients.gate_rows_(at_common)
         if margin is not None and gradients.features is not None and results:
-            subtract_perturbation_(gradients.features, features, rows, results)
-    scale, values_rows = terms.residual_scale(dtype), None if in_order else rows
-    values = values_of_positions(results, values_rows, target, terms, wide)
-    return values, gradients.unscaled(scale, len(weight))
+            subtract_perturbation_(gradients.features, features, rows, margin, results)
+    copied = None if in_order and results else rows
+    values = values_of_positions(results, copied, target, margin, terms, wide)
+    return values, gradients.unscaled(terms.residual_scale(dtype), len(weight))
 
 
 @dataclass
@@ -326,14 +327,16 @@ class Gradients:
         return cls(
             of_features(features, dtype=dtype) if wanted[0] else None,
             of_weight(weight, dtype=dtype) if wanted[1] else None,
-            torch.zeros_like(bias, dtype=dtype) if wanted[2] else None,
+            None if bias is None or not wanted[2] else torch.zeros_like(bias, dtype=dtype),
         )
 
     def add_features(self, residual: Tensor, weight: Tensor, rows: Tensor | slice) -> None:
         """Sets the gradient at positions `rows` from their residual (C, V)."""
-        if self.features is not None and isinstance(rows, slice):
+        if self.features is None:
+            return
+        if isinstance(rows, slice):
             product(residual, weight, out=self.features[rows])
-        elif self.features is not None:
+        else:
             self.features.index_copy_(0, rows, product(residual, weight))
 
     def add_weight(self, residual: Tensor, features: Tensor, *, is_first: bool) -> None:
@@ -376,40 +379,46 @@ def margins(features: Tensor, weight: Tensor, rows: Tensor, y: Tensor, epsilon: 
 
 
 def subtract_perturbation_(
-    gradient: Tensor, features: Tensor, rows: Tensor, results: list[Residual]
+    gradient: Tensor, features: Tensor, rows: Tensor, margin: Tensor, results: list[ChunkValues]
 ) -> None:
     """Adds (dL/dz[y]) δ to the gradient (N, D) of H: with δ held fixed, dz'[y]/dh is w_y + δ."""
     h = features.index_select(0, rows).to(gradient.dtype)
-    margin = torch.cat([result.margin for result in results])
     at_target = torch.cat([result.at_target for result in results])
     along = at_target * margin / h.square().sum(1).clamp(min=1e-30)
     gradient.index_add_(0, rows, along[:, None] * h, alpha=-1)
 
 
 def values_of_positions(
-    results: list[Residual], rows: Tensor | None, target: Tensor, terms: Terms, dtype: torch.dtype
+    results: list[ChunkValues],
+    rows: Tensor | None,
+    target: Tensor,
+    margin: Tensor | None,
+    terms: Terms,
+    dtype: torch.dtype,
 ) -> dict[str, Tensor]:
     """The values of all chunks by name, (N,), zero at positions that are not in `rows`.
 
-    Without `rows`, the chunks have all positions in order.
+    Without `rows`, the chunks have all positions in order, at least one.
     """
     names = ["nll", "losses"] + ["ul_loss"] * (terms.candidates is not None)
-    names += ["margin"] * (terms.adv_epsilon > 0) + ["prediction"] * terms.predict
-    values = {}
+    names += ["prediction"] * terms.predict
+    values: dict[str, Tensor] = {}
     for name in names:
         of_chunks = [getattr(result, name) for result in results]
         if name == "losses" and all(result.losses is result.nll for result in results):
             values[name] = values["nll"]
-        elif results and rows is None:
+        elif rows is None:
             values[name] = torch.cat(of_chunks)
         else:
             is_token = name == "prediction"
             values[name] = torch.zeros_like(target, dtype=torch.int64 if is_token else dtype)
             if results:
                 values[name].index_copy_(0, rows, torch.cat(of_chunks))
-    if terms.adv_epsilon:
+    if margin is not None:
+        if rows is not None:
+            margin = torch.zeros_like(values["nll"]).index_copy_(0, rows, margin)
         values["adv_loss"] = values["nll"]
-        values["nll"] = nll_without_margin(values["nll"], values.pop("margin"))
+        values["nll"] = nll_without_margin(values["nll"], margin)
     return values
 
 
@@ -444,9 +453,9 @@ def aligned(weight: Tensor) -> Tensor:
 def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
     """Can torch sum products of this dtype in float32, at least?
 
-    Those of half precision on NVIDIA's GPUs, from 2.10.
+    Those of half precision on NVIDIA's GPUs.
     """
-    has_it = device.type == "cuda" and torch.version.hip is None and torch.__version__ >= (2, 10)
+    has_it = device.type == "cuda" and torch.version.hip is None
     return has_it or dtype in (torch.float32, torch.float64)
 
 

@@ -96,9 +96,9 @@ def rare_tokens(
         >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.4)
         tensor([False,  True, False,  True])
     """
-    if (alpha is None) == (rare_fraction is None):
-        raise ValueError("expected exactly one of alpha and rare_fraction")
-    if rare_fraction is not None:
+    if alpha is None and rare_fraction is not None:
         return rarest(appearances, rare_fraction, excluded)
+    if alpha is None or rare_fraction is not None:
+        raise ValueError("expected exactly one of alpha and rare_fraction")
     rare = whole_counts(appearances).double() / updates < check_open_interval("alpha", alpha)
     return rare if excluded is None else rare & ~excluded

@@ -34,11 +34,11 @@ def likelihood(
     softcap: float | None,
     scale: Tensor | float,
     dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None] | None:
     """`scale · dL/dl` (C, V) of `likelihood_residual`, which says what the arguments are.
 
     Returns the matrix in the memory of the logits, its entries at the targets, −log P[y],
-    logsumexp z, and Σ_k z[k] if there is smoothing, each (C,).
+    logsumexp z, and Σ_k z[k], None without smoothing, each (C,).
     """
     if isinstance(scale, Tensor):
         omega, scale = scale.expand(len(logits)) if omega is None else omega * scale, 1.0
@@ -48,7 +48,9 @@ def likelihood(
         at_target=at_target, share=share, smoothing=smoothing, softcap=softcap, scale=scale,
         caps=True, has_shift=smoothing > 0,
     )  # fmt: skip
-    return None if matrix is None else (matrix, at_target, nll, lse, total)
+    if matrix is None:
+        return None
+    return matrix, at_target, nll, lse, total if share else None
 
 
 def log_sum_exp(logits: Tensor, vocabulary: int) -> Tensor | None:

@@ -39,26 +39,24 @@ class Terms:
     def residual_scale(self, dtype: torch.dtype) -> Tensor | float:
         """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
 
-        The entries of ω (P − Q) are at most ω, and those of the unlikelihood at most α.
+        The entries of ω (P − Q) are at most |ω|, and those of the unlikelihood at most α.
         """
         if dtype != torch.float16:
             return 1.0
         alpha = 0.0 if self.candidates is None else self.ul_alpha
-        if self.position_weight is None:
+        if self.position_weight is None or not len(self.position_weight):
             return HALF_SCALE / (1.0 + alpha)
-        return HALF_SCALE / (self.position_weight.float().amax() + alpha).clamp(min=1.0)
+        return HALF_SCALE / (self.position_weight.float().abs().amax() + alpha).clamp(min=1.0)
 
 
-class Residual(NamedTuple):
-    """The residual of a chunk of C positions, and its values, in nats."""
+class ChunkValues(NamedTuple):
+    """The values (C,) of a chunk of C positions, in nats."""
 
-    matrix: Tensor | None  # (C, V), or wider with zeros: dL/dl times `residual_scale`
-    at_target: Tensor  # (C,) its entry at the target, not rounded
-    nll: Tensor  # (C,) −log P[y], of the lowered logits where there is a margin
-    losses: Tensor  # (C,) the summands of the loss
-    ul_loss: Tensor | None = None  # (C,) the unlikelihood, before its weight
-    margin: Tensor | None = None  # (C,) by how much the target's logit was lowered
-    prediction: Tensor | None = None  # (C,) int64, the arg-max
+    at_target: Tensor  # the entry of the residual at the target, not rounded
+    nll: Tensor  # −log P[y], of the lowered logits where there is a margin
+    losses: Tensor  # the summands of the loss
+    ul_loss: Tensor | None = None  # the unlikelihood, before its weight
+    prediction: Tensor | None = None  # int64, the arg-max
 
 
 @torch.no_grad()
@@ -70,22 +68,23 @@ def residual_of_chunk(
     margin: Tensor | None,
     terms: Terms,
     dtype: torch.dtype,
-) -> Residual:
-    """All values of a chunk, and its residual.
+) -> tuple[Tensor, ChunkValues]:
+    """The residual of a chunk, (C, V) or wider with zeros: dL/dl times `residual_scale`; its values.
 
     Args:
         logits: H Wᵀ (C, V) or wider, contiguous; used up.
         target: y (C,).
         rows: (C,) the positions of the chunk among all.
         bias: b (V,) or None.
-        margin: m (C,) of adversarial training, for targets with a positive logit; or None.
+        margin: m (C,) of adversarial training, or None; it becomes 0 where the target's logit is
+            not positive.
         terms: what the loss consists of.
         dtype: that of the products: the residual is rounded to it.
     """
     tokens, y = logits[:, : terms.vocabulary], target[:, None]
     prediction = None
     if margin is not None:
-        margin = margin * (tokens.gather(1, y).squeeze(1) > 0)
+        margin.mul_(tokens.gather(1, y).squeeze(1) > 0)
     if bias is not None:
         tokens.add_(bias.to(logits.dtype))
     if terms.predict:
@@ -96,16 +95,16 @@ def residual_of_chunk(
     if terms.position_weight is not None:
         omega = terms.position_weight.index_select(0, rows).to(logits.dtype)
     if terms.candidates is None:
-        result = likelihood_residual(logits, target, omega, terms, dtype)
+        matrix, values = likelihood_residual(logits, target, omega, terms, dtype)
     else:
         candidates = terms.candidates.at(rows, target)
-        result = unlikelihood_residual(logits, target, omega, *candidates, terms, dtype)
-    return result._replace(margin=margin, prediction=prediction)
+        matrix, values = unlikelihood_residual(logits, target, omega, *candidates, terms, dtype)
+    return matrix, values._replace(prediction=prediction)
 
 
 def likelihood_residual(
     logits: Tensor, target: Tensor, omega: Tensor | None, terms: Terms, dtype: torch.dtype
-) -> Residual:
+) -> tuple[Tensor, ChunkValues]:
     """The likelihood ω Σ_k −Q[k] log P[k] of P = softmax(z), with dL/dz = ω (P − Q).
 
     z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε at the target, and ε/(V − 1) elsewhere.
@@ -148,12 +147,12 @@ def likelihood_residual(
         matrix.scatter_(1, y, at_target[:, None].to(dtype))
         matrix = _widened(matrix, logits)
     losses = nll
-    if share:
+    if total is not None:
         uniform = vocabulary * log_sum_exp - total  # −Σ_k log P[k]
         losses = (1 - terms.label_smoothing - share) * nll + share * uniform
     if omega is not None:
         losses = losses * omega
-    return Residual(matrix, at_target, nll, losses)
+    return matrix, ChunkValues(at_target, nll, losses)
 
 
 def unlikelihood_residual(
@@ -164,7 +163,7 @@ def unlikelihood_residual(
     is_candidate: Tensor,
     terms: Terms,
     dtype: torch.dtype,
-) -> Residual:
+) -> tuple[Tensor, ChunkValues]:
     """Likelihood and unlikelihood, −α Σ_c log(1 − P[c]) over the candidates c of each position.
 
     The arguments are those of `likelihood_residual`, and tokens (C, U) that may be candidates, with
@@ -197,7 +196,7 @@ def unlikelihood_residual(
             matrix.mul_(slope)
         matrix = _widened(matrix.to(dtype), logits)
     matrix.scatter_(1, index, entries.to(dtype))
-    return Residual(matrix, entries[:, 0], nll, losses, ul_loss)
+    return matrix, ChunkValues(entries[:, 0], nll, losses, ul_loss)
 
 
 def _entries(
@@ -213,7 +212,7 @@ def _entries(
     label_smoothing: float,
     share: float,
     softcap: float | None,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]:
     """The residual of likelihood and unlikelihood where it is no multiple of the softmax.
 
     The gradient of the unlikelihood is `α (u[k] [k is a candidate] − P[k] Σ_c u[c])` with

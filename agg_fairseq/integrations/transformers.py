@@ -41,7 +41,7 @@ from torch.utils.hooks import RemovableHandle
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax, factorized_cross_entropy
-from ..modules.linear_logits import NotLinear, leaves, linear_logits, name_of
+from ..modules.linear_logits import NotLinear, ScaleAndCap, leaves, linear_logits, name_of
 from ..objective import AggObjective, AgpsObjective, MicroBatch, Objective
 from .output_layers import IGNORED
 
@@ -67,8 +67,6 @@ PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
 the cap."""
 MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
 STATE = "gated_loss"  # the attribute of the schedule of the learning rate that holds the counts
-ScaleAndCap = tuple[float, float | None]
-"""The s and c of logits `s z`, or `c tanh(s z / c)`."""
 
 
 @dataclass

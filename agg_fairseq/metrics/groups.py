@@ -1,7 +1,6 @@
 """Groups of tokens by training frequency, as each paper defines them, and the share of each group
 in a text."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -109,14 +108,14 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
 
 
 def _groups(
-    rarer: Sequence[Tensor],
+    rarer: list[Tensor],
     counts: Tensor,
     excluded: Tensor | None,
     names: tuple[str, ...] = GROUPS,
 ) -> FrequencyGroups:
     """Groups from (V,) bool for each but the first: the tokens of this group and of all rarer
     ones. Tokens that do not occur are `UNSEEN`."""
-    of_token = sum(tokens.long() for tokens in rarer)
+    of_token = torch.stack(rarer).sum(0)
     unseen = counts == 0
     if excluded is not None:
         of_token, unseen = of_token.masked_fill(excluded, -1), unseen & ~excluded

@@ -75,9 +75,10 @@ def mean_inner_product(weight: Tensor) -> float:
     """
     if len(weight) < 2:
         return math.nan
-    total, squares = 0.0, 0.0
+    total = weight.new_zeros(weight.size(1), dtype=torch.float64)  # D
+    squares = weight.new_zeros((), dtype=torch.float64)
     for rows in row_chunks(weight):
-        total += rows.sum(0)  # D
+        total += rows.sum(0)
         squares += rows.square().sum()
     return ((total.square().sum() - squares) / (len(weight) * (len(weight) - 1))).item()
 

@@ -99,8 +99,8 @@ def nearest_neighbors(
         cosines = (directions @ (rows / lengths[:, None]).t()).round(decimals=DECIMALS).clamp(-1, 1)
         of_chunks.append(cosines.masked_fill(lengths == 0, -torch.inf))
     cosines = torch.cat(of_chunks, dim=1)  # Q x V
-    for of_query, rows in zip(cosines, excluded, strict=True):
-        of_query[list(rows)] = -torch.inf
+    for of_query, left_out in zip(cosines, excluded, strict=True):
+        of_query[list(left_out)] = -torch.inf
     ranked = cosines.sort(dim=1, descending=True, stable=True)
     nearest = []
     pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)

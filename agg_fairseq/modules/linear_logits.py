@@ -13,6 +13,10 @@ LARGEST = (3.0, 2.0**20, 0.1, 2.0**8, 2.0**4, 2.0**-6, 2.0**12, 30.0)
 LARGEST_HALF = 2.0**12  # of them in float16, which leaves room for a scale up to 16
 
 
+ScaleAndCap = tuple[float, float | None]
+"""The s and c of logits `s z`, or `c tanh(s z / c)`."""
+
+
 class NotLinear(Exception):
     """An output layer does more than `s (H Wᵀ + b)`, as the end of a sentence about it."""
 
@@ -26,12 +30,15 @@ class LinearLogits(NamedTuple):
     softcap: float | None = None  # c > 0
 
 
-_answers: WeakKeyDictionary[nn.Module, tuple[Any, float, float | None]] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[nn.Module, tuple[Any, ScaleAndCap]] = WeakKeyDictionary()
 """By output layer: its fingerprint when it was asked, and s and c."""
 
 
 def linear_logits(
-    logits_of: Callable[[Tensor], Tensor], layer: nn.Module, like: Tensor, model: nn.Module
+    logits_of: Callable[[Tensor], Tensor],
+    layer: nn.Linear | nn.Embedding,
+    like: Tensor,
+    model: nn.Module,
 ) -> LinearLogits:
     """W, b, s and c with which an output layer computes its logits.
 
@@ -52,20 +59,21 @@ def linear_logits(
     weight, bias = layer.weight, getattr(layer, "bias", None)
     owner = getattr(logits_of, "__self__", layer)
     fingerprint = (like.dtype, *_contents(owner), *_contents(*layer.modules()))
-    known, *answer = _answers.get(layer, (None,))
+    known, answer = _answers.get(layer, (None, (1.0, None)))
     if known != fingerprint:
         # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
         with torch.inference_mode(False), torch.enable_grad(), hooks:
             # b anew: one that is computed without gradients, in validation, has no parameters
             answer = _ask(logits_of, weight, getattr(layer, "bias", None), like, model)
-        _answers[layer] = (fingerprint, *answer)
+        _answers[layer] = fingerprint, answer
     return LinearLogits(weight, bias, *answer)
 
 
 def leaves(*tensors: Tensor | None) -> dict[int, Tensor]:
     """The tensors, by `id`, that autograd would give a gradient to: parameters, mostly."""
-    found, seen, waiting = {}, set(), []
+    found, seen = {}, set()
+    waiting: list[torch.autograd.graph.Node | None] = []
     for tensor in tensors:
         if tensor is not None and tensor.grad_fn is not None:
             waiting.append(tensor.grad_fn)
@@ -97,7 +105,10 @@ def _contents(*modules: nn.Module) -> list[Any]:
         found += [(name, value) for name, value in values if isinstance(value, int | float | str)]
         parameters = module.parameters(recurse=False)
         found += [(id(parameter), parameter.requires_grad) for parameter in parameters]
-        found += [(id(buffer), buffer._version) for buffer in module.buffers(recurse=False)]
+        tensors = [value for _, value in values if isinstance(value, Tensor)]
+        # Larger ones than a number may be made anew in each step, as a mask or a normalized W.
+        tensors = [*module.buffers(recurse=False), *(one for one in tensors if one.numel() == 1)]
+        found += [(id(tensor), tensor._version) for tensor in tensors]
     return found
 
 
@@ -107,25 +118,26 @@ def _ask(
     bias: Tensor | None,
     like: Tensor,
     model: nn.Module,
-) -> tuple[float, float | None]:
+) -> ScaleAndCap:
     """The s and c of `linear_logits`."""
-    is_zero = not weight.any()
-    if is_zero:  # as some begin: any other W tells what the layer does
-        generator = torch.Generator().manual_seed(1)
-        weight.data.copy_(torch.randn(weight.shape, generator=generator))
     device, dtypes = like.device.type, {like.dtype, weight.dtype}
     is_mixed = torch.is_autocast_enabled(device)
     if is_mixed:
         dtypes.add(torch.get_autocast_dtype(device))
-    half = torch.float16 in dtypes
+    half, before = torch.float16 in dtypes, None
+    # Of a W of zeros, as some begin, or of small numbers, for which float16 has no features that
+    # are large enough, any other W tells what the layer does.
+    if not weight.any() or (half and isinstance(weight, nn.Parameter)):
+        before, generator = weight.detach().clone(), torch.Generator().manual_seed(1)
+        weight.data.copy_(torch.randn(weight.shape, generator=generator))
     try:
         features, products = _random_features(weight, like, LARGEST_HALF if half else math.inf)
         norms = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float64)  # V
         with torch.autocast(device, enabled=is_mixed, cache_enabled=False):  # of this W
             logits = logits_of(features[None])  # 1 x T x V
     finally:
-        if is_zero:
-            weight.data.zero_()
+        if before is not None:
+            weight.data.copy_(before)
     used, known = leaves(logits), leaves(weight, bias)
     for parameter in used.keys() - known.keys():
         raise NotLinear(f"depends on {name_of(used[parameter], model)} beside its weight and bias")
@@ -134,6 +146,8 @@ def _ask(
     problem = NotLinear("is not s (H Wᵀ + b), with a soft cap or without")
     z = logits.detach()[0].double()  # T x V
     x = products if bias is None else products + bias.detach().double()
+    if not x.isfinite().all():
+        raise NotLinear("has NaN or infinite weights: the model has diverged")
     if z.shape != x.shape or not z.isfinite().all():
         raise problem
 

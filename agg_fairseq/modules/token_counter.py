@@ -44,6 +44,7 @@ class TokenCounter(nn.Module):
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
     updates: int  # in the window: at most K, fewer while it fills; 0 without a window
+    slots: int | None  # K / slots updates in each; None: one in each
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class TokenCounter(nn.Module):
 
     def _store_arrived(self) -> None:
         """Puts the counts of the last update into a slot; waits for them, if they are not there."""
-        if self._arriving is None:
+        if self._arriving is None or self.window is None:
             return
         counts = self._arriving.read()
         updates, most = 1, 1 if self.slots is None else -(-self.window // self.slots)

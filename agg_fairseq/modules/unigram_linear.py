@@ -56,7 +56,7 @@ class UnigramLinear(nn.Linear):
         self.register_parameter("bias_shift", shift)
 
     @property
-    def bias(self) -> Tensor:
+    def bias(self) -> Tensor:  # type: ignore[override]
         """(V,) b, in float32, or in float64 where W is."""
         start = log_unigram(self.counts).to(torch.promote_types(self.weight.dtype, torch.float32))
         return start if self.bias_shift is None else start + self.bias_shift

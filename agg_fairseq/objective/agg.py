@@ -83,7 +83,8 @@ class AggObjective(Objective):
         Before that, most tokens had no time to appear. A second call changes nothing.
         """
         counter = self.counter
-        if self.static_rare is None and counter.updates >= counter.window:
+        is_full = counter.window is not None and counter.updates >= counter.window
+        if self.static_rare is None and is_full:
             self.static_rare = self.rare_group(counter.appearances, counter.updates)
             number = int(self.static_rare.sum())
             self._formed = None

@@ -34,6 +34,7 @@ class AgpsObjective(Objective):
         **options: as of `Objective`.
     """
 
+    excluded: Tensor | None  # (V,) bool
     counts: Tensor | None  # (V,) int64
     rare: Tensor | None  # (V,) bool, R
 
@@ -75,7 +76,7 @@ class AgpsObjective(Objective):
     def gates(self, target: Tensor | None) -> Gates:
         """f1 and f2 on the rare tokens that are no target of the micro-batch. ValueError without
         counts."""
-        if self.counts is None:
+        if self.counts is None or self.rare is None:
             raise ValueError(
                 "found no training counts; expected them as `counts`, or by `set_counts`"
             )

@@ -181,7 +181,6 @@ class Objective(nn.Module):
             denominator: as of `complete`; None takes the number of targets.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
-        predicts = self.predicts and self.is_training
         output = gated_cross_entropy(
             features,
             weight,
@@ -196,10 +195,10 @@ class Objective(nn.Module):
             scale=scale,
             softcap=softcap,
             ignore_index=self.ignore_index,
-            predict=predicts,
+            predict=self.predicts and self.is_training,
             order=micro_batch.order,
         )
-        if predicts and not micro_batch.is_dummy:
+        if output.prediction is not None and not micro_batch.is_dummy:
             self.count_predictions(output.prediction, target)
         targets = micro_batch.order.positions
         terms = {"ul_loss": output.ul_loss, "adv_loss": output.adv_loss}

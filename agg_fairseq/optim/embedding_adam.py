@@ -112,7 +112,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 self.state[parameter] = state
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient; returns what `closure`, as of torch's,
         returned."""
         loss = None
@@ -120,7 +120,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            together: dict[int, list[Tensor]] = {}  # by the number of steps
+            # gradients by parameter, by the number of steps
+            together: dict[int, dict[Tensor, Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -137,20 +138,23 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 state["step"] += 1
                 is_half = parameter.dtype in (torch.float16, torch.bfloat16)
                 if group["coupled"] or isinstance(group["betas"][1], Tensor) or is_half:
-                    self._update_alone(group, parameter)
+                    self._update_alone(group, parameter, parameter.grad)
                 else:
-                    together.setdefault(state["step"], []).append(parameter)
-            for step, parameters in together.items():
-                self._update_together(group, parameters, step)
+                    together.setdefault(state["step"], {})[parameter] = parameter.grad
+            for step, gradient_of in together.items():
+                self._update_together(group, gradient_of, step)
         return loss
 
-    def _update_together(self, group: dict[str, Any], parameters: list[Tensor], step: int) -> None:
+    def _update_together(
+        self, group: dict[str, Any], gradient_of: dict[Tensor, Tensor], step: int
+    ) -> None:
         """The update of Adam, for parameters that have the same number of steps: on a GPU a few
         launches for all of them. The operations are those of fairseq's `adam`, in its order."""
         beta1, beta2 = group["betas"]
+        parameters = list(gradient_of)
         first = [self.state[parameter]["exp_avg"] for parameter in parameters]
         second = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
-        gradients = [p.grad.to(p.dtype) for p in parameters]
+        gradients = [gradient.to(p.dtype) for p, gradient in gradient_of.items()]
 
         torch._foreach_mul_(first, beta1)
         torch._foreach_add_(first, gradients, alpha=1 - beta1)
@@ -164,14 +168,14 @@ class EmbeddingAdam(torch.optim.Optimizer):
         step_size = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
         torch._foreach_addcdiv_(parameters, first, denominators, value=-step_size)
 
-    def _update_alone(self, group: dict[str, Any], parameter: Tensor) -> None:
+    def _update_alone(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
         """An update of one parameter, in half precision or with a second moment of another kind."""
         beta1, beta2 = group["betas"]
         state = self.state[parameter]
         first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
         is_half = parameter.dtype in (torch.float16, torch.bfloat16)
         weight = parameter.float() if is_half else parameter
-        gradient = parameter.grad.to(weight.dtype)
+        gradient = gradient.to(weight.dtype)
 
         first.mul_(beta1).add_(gradient, alpha=1 - beta1)
         correction1 = 1 - beta1**step

@@ -234,6 +234,12 @@ def with_head(head_class):
     return model
 
 
+def diverged():
+    model = gpt2()
+    torch.nn.init.constant_(model.lm_head.weight[3], torch.nan)
+    return model
+
+
 def with_learned_scale():
     model = gpt2()
     model.__class__, model.scale = Scaled, torch.nn.Parameter(torch.ones(()))
@@ -249,7 +255,7 @@ def test_an_output_layer_that_scales(way, starts_at_zero):
         torch.nn.init.zeros_(model.lm_head.weight)
     model = used(model, way)
     tolerance = 0.01 if way == "bfloat16" else 1e-6
-    for width in (4.0, 0.5):
+    for width in (4.0, 0.5, torch.tensor(2.0), torch.tensor(0.5)):
         model.lm_head.width = width
         loss = model(**batch()).loss
         expected = gradients(model, loss)
@@ -266,8 +272,9 @@ def test_an_output_layer_that_scales(way, starts_at_zero):
         (lambda: with_head(Normalized), r"that is not s \(H Wᵀ \+ b\)"),
         (lambda: with_head(Shifted), "that depends on lm_head.shift beside its weight"),
         (with_learned_scale, "depend on scale after the output layer"),
+        (diverged, "has NaN or infinite weights: the model has diverged"),
     ],
-    ids=["normalized", "learned bias", "learned scale"],
+    ids=["normalized", "learned bias", "learned scale", "diverged"],
 )
 @pytest.mark.parametrize("way", ["removed", "deep copy", "bfloat16"])
 def test_output_layers_that_compute_something_else_are_refused(make, problem, way):
@@ -278,7 +285,7 @@ def test_output_layers_that_compute_something_else_are_refused(make, problem, wa
         with pytest.raises(UserError, match=problem):
             model(**batch())
     gated.remove()
-    assert model(**batch()).loss.equal(expected)
+    torch.testing.assert_close(model(**batch()).loss, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_term_of_the_logits_is_refused():

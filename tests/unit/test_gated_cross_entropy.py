@@ -121,31 +121,55 @@ def test_which_tensors_receive_a_gradient(wanted):
     assert not out.nll.requires_grad and not out.losses.requires_grad
 
 
-def test_padding_adds_nothing():
-    """Whatever its features: they may be NaN, for example where attention had no position to attend
-    to."""
-    h, w, _, y, _, gates = problem()
-    clean, spoilt = h[y != PAD].detach().requires_grad_(), h.detach().clone()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_padding_adds_nothing(dtype):
+    """Whatever its features and weights: they may be NaN, for example where attention had no
+    position to attend to. Other weights may be below 0, and large."""
+    h, w, _, y, weights, gates = problem()
+    h, w = (t.detach().to(dtype).requires_grad_() for t in (h, w))
+    clean, spoilt, weights = (
+        h[y != PAD].detach().requires_grad_(),
+        h.detach().clone(),
+        -500 * weights,
+    )
     spoilt[y == PAD] = float("nan")
     spoilt.requires_grad_()
-    expected = gated_cross_entropy(clean, w, y[y != PAD], gates=gates).loss
-    found = gated_cross_entropy(spoilt[None], w, y[None], gates=gates, ignore_index=PAD).loss
+    options = {"gates": gates, "ignore_index": PAD}
+    expected = gated_cross_entropy(
+        clean, w, y[y != PAD], position_weight=weights[y != PAD], **options
+    ).loss
+    weights[y == PAD] = float("nan")
+    found = gated_cross_entropy(
+        spoilt[None], w, y[None], position_weight=weights[None], **options
+    ).loss
     torch.testing.assert_close(found, expected)
     (into_h, into_w), (its_h, its_w) = grad(found, (spoilt, w)), grad(expected, (clean, w))
     torch.testing.assert_close(into_w, its_w)
     torch.testing.assert_close(into_h[y != PAD], its_h)
-    assert (into_h[y == PAD] == 0).all()
+    assert (into_h[y == PAD] == 0).all() and into_w.isfinite().all()
 
 
 def test_nothing_but_padding_and_nothing_at_all():
-    h, w, b, y, _, gates = problem()
-    for features, target in ((h, torch.full_like(y, PAD)), (h[:0], y[:0])):
+    h, w, b, y, weights, gates = problem()
+    for features, target in ((h, torch.full_like(y, PAD)), (h[:0].half(), y[:0])):
         # 0: a mean over nothing, whose gradient is 0 as that of F.cross_entropy is
         for number in (1, 0):
             loss = gated_cross_entropy(
-                features, w, target, bias=b, gates=gates, ignore_index=PAD
-            ).loss
+                features, w, target, bias=b, gates=gates, position_weight=weights[: len(target)],
+                ignore_index=PAD,
+            ).loss  # fmt: skip
             assert loss == 0 and not any(t.any() for t in grad(loss / number, (h, w, b)))
+
+
+def test_a_kernel_gets_targets_that_lie_side_by_side(monkeypatch):
+    """It reads them from the address of the first, also those of one column of a batch."""
+    found = []
+    name = "agg_fairseq.functional.softmax_kernel.likelihood"
+    monkeypatch.setattr(name, lambda logits, target, *_: found.append(target.stride()))
+    (h, w, *_), y = problem(), torch.arange(26).view(13, 2) % 11
+    gated_cross_entropy(h, w, y[:, 1])
+    gated_cross_entropy(h[:, None], w, y[:, 1:])
+    assert {*found} == {(1,)}
 
 
 def test_no_tensor_of_all_positions_by_vocabulary(monkeypatch):

@@ -42,12 +42,13 @@ class Layer(nn.Linear):
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("bias", [False, True], ids=["without bias", "with bias"])
-def test_in_every_precision(kind, bias, dtype, mixed):
+@pytest.mark.parametrize(("bias", "size"), [(False, 1.0), (True, 1.0), (False, 1e-4)])
+def test_in_every_precision(kind, bias, size, dtype, mixed):
     """s and c within the rounding of the dtypes; the layer is asked once, and has its W as before."""
     torch.manual_seed(1)
     after, expected = LAYERS[kind]
     layer = Layer(after, bias).to(dtype)
+    layer.weight.data.mul_(size)
     before, features = layer.weight.detach().clone(), torch.zeros(1, 24, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", mixed, enabled=mixed is not None):
         for _ in range(2):

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,9 @@ def sentences() -> dict[str, list[str]]:
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
     awd = results("awd-lstm")
     speed, sizes_of_speed = results("f2-speed"), "V = 44,256, N = 2,048"
+    gpu, gpu_f2, of_gpu = results("gpu-criterions"), results("gpu-f2"), facts("gpu-criterions")
+    unaligned, optimizers = of_gpu["claims"].values()
+    (whole_step,) = facts("criterions")["claims"].values()
     point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     f2 = {(name[0], name[2]): row for name, row in results("f2").items()}
     larger_beta2, gated = claims["0.999 for 0.98"], claims["agg for mle"]
@@ -259,6 +263,31 @@ def sentences() -> dict[str, list[str]]:
         changes = [change for change in claims[claim].values() if isinstance(change, list)]
         return [f"{abs(mean)}% ± {deviation}" for mean, deviation in changes]
 
+    def from_to(
+        rows: dict, names: Sequence[str], to: str, sizes: slice = slice(None), part: int = 0
+    ) -> list[float]:
+        """The lowest and the highest ratio of time (part 0) or memory (1), over rows and sizes."""
+        found = [
+            row[part] / base[part]
+            for name in names
+            for row, base in list(zip(rows[name,].values(), rows[to,].values(), strict=True))[sizes]
+        ]
+        return [min(found), max(found)]
+
+    def in_generation(decoding: str) -> list[float]:
+        both = [
+            from_to(
+                gpu_f2,
+                [f"generation, {decoding}, {number} per step"],
+                f"generation, full softmax, {number} per step",
+            )
+            for number in (1, 160)
+        ]
+        return [min(least for least, _ in both), max(most for _, most in both)]
+
+    losses = [name for (name,) in gpu if (f"{name}, before",) in gpu and name != "ul + agg"]
+    x_of = {name: row["x"][0] for (name,), row in results("n-and-x").items()}
+    xs = sorted(x_of.values())
     mixed = results("fine-tuning-old-text")
 
     def effects(text: str, share: str) -> tuple[float, float]:
@@ -327,12 +356,16 @@ def sentences() -> dict[str, list[str]]:
             "gain {}% ± {}, and {}% with".format(*(abs(number) for number in (*captions, *pieces))),
         ],
         "docs/why.md": [
+            f"x is [{xs[0]} to {xs[-1]}](results/n-and-x.json) for a token that occurs five times: "
+            f"{x_of['AGG, the released code']} for AGG's, with 0.98, but also {x_of['F²-Softmax']} for F²-Softmax's",
             f"({point['pushes/pulls'][0]:.1f} for {1 / (1 - point['x'][0]):.1f} at x = {point['x'][0]:.2f})",
             "lowers the total by {}% ± {}, and PPL within rare by {}% ± {}".format(
                 *(abs(number) for title in ("PPL total", "PPL within rare") for number in vast[title])
             ),
         ],
         "docs/performance.md": [
+            "takes {cross_entropy, ms:,} ms with `cross_entropy`, {mle} of that with `mle`, and {agg} with `agg` "
+            "(`python -m benchmarks.train_step --repeats 7`)".format(**whole_step),
             "take {} of the time of `cross_entropy` and {} of its memory".format(
                 *speed["f2_softmax, MefMax",][sizes_of_speed]
             ),
@@ -341,6 +374,33 @@ def sentences() -> dict[str, list[str]]:
             ),
             "adaptive softmax {} and {}".format(*speed["adaptive softmax",][sizes_of_speed]),
             "MefMax takes {} and {}".format(*speed["MefMax, label smoothing 0.1",][sizes_of_speed]),
+            "`mle` takes {:.1f} to {:.1f} times".format(*from_to(gpu, ["mle"], "compiled cross_entropy")),
+            "`agg` takes {:.2f} to {:.2f} times as long as `mle`, `unlikelihood` up to {:.2f}".format(
+                *from_to(gpu, ["agg"], "mle"), from_to(gpu, ["unlikelihood"], "mle")[1]
+            ),
+            "all take {:.2f} to {:.2f} times as long as `cross_entropy`, with {:.2f} to {:.2f} of its memory".format(
+                *(ratio for part in (0, 1) for ratio in from_to(gpu, losses, "cross_entropy", slice(3, 4), part))
+            ),
+            "the GPU works for {kernels, ms:.2f} ms (torch's profiler); the rest of {0:.1f} to {1:.1f} ms is the "
+            "host, which launches {operations launched by the host} operations".format(
+                *(next(iter(rows["mle",].values()))[0] for rows in (gpu_f2, gpu)), **of_gpu["profile of mle"]
+            ),
+            "took {mle} ms for `mle` and {agg} for `agg` (compiled: {compiled cross_entropy}), of which "
+            "{three products} were the products".format(**unaligned),
+            "takes {EmbeddingAdam:.2f} ms, of AdamW {AdamW, foreach:.2f}, fused {AdamW, fused:.2f}".format(
+                **{name: time + 1e-9 for name, time in optimizers.items()}  # 1.245 is 1.25
+            ),
+            "MefMax takes {:.2f} to {:.2f} times as long as `mle`, and with label smoothing {:.1f} to {:.1f}".format(
+                *from_to(gpu_f2, ["MefMax"], "mle"), *from_to(gpu_f2, ["MefMax, label smoothing 0.1"], "mle")
+            ),
+            "`joint` takes {:.1f} to {:.1f} times as long as the full softmax, `greedy-class` {:.1f} to {:.1f}, "
+            "`sample-class` {:.1f} to {:.1f}".format(
+                *(ratio for decoding in ("joint", "greedy-class", "sample-class") for ratio in in_generation(decoding))
+            ),
+        ],
+        "docs/huggingface.md": [
+            "{} with `mle`, {} with `mle` and 0.999, {} with `agg` (window of 20), {} with `agg` and a fixed bias, and "
+            "{} with the bias and 0.999".format(*(row["PPL total"][0] for row in results("huggingface").values()))
         ],
         "docs/results.md": [
             f"{-percent(f2['MefMax', 'joint']['PPL total'], f2['none (MLE)', 'joint']['PPL total']):.1f}% *below* that",
