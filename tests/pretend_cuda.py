@@ -133,3 +133,16 @@ class PretendCuda(TorchDispatchMode):
         if not is_on_cuda:
             return found
         return tree_map(lambda one: Pretended(one) if isinstance(one, torch.Tensor) else one, found)
+
+
+def there(value, device):
+    """Tensors, those in dictionaries, tuples and dataclasses too, on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {name: there(part, device) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(there(part, device) for part in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return type(value)(**there(vars(value), device))
+    return value

@@ -1,7 +1,6 @@
 """Every loss and dtype on a GPU beside float64 on the CPU; deterministic mode; what waits."""
 
 import copy
-import dataclasses
 import warnings
 
 import pytest
@@ -20,6 +19,7 @@ from agg_fairseq.functional import (
 )
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from agg_fairseq.optim import EmbeddingAdam
+from tests.pretend_cuda import there
 
 V, D, STEPS, IGNORED = 3001, 64, 35, 2
 B = 20  # sequences
@@ -59,20 +59,9 @@ def problem(given=""):
     return leaves, y, more
 
 
-def moved(value, device):
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(moved(field, device) for field in value))
-    if dataclasses.is_dataclass(value):
-        fields = {f.name: moved(getattr(value, f.name), device) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **fields)
-    return value
-
-
 def gradients(loss_of, leaves, y, more, device, dtype, scale=1.0):
     """The gradients of a loss that is multiplied by `scale` in its backward pass, on the CPU."""
-    more = {name: moved(value, device) for name, value in more.items()}
+    more = there(more, device)
     leaves = [leaf.detach().to(device, dtype, copy=True).requires_grad_() for leaf in leaves]
     if len(leaves) > 2:
         more["bias"] = leaves[2]

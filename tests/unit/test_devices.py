@@ -17,7 +17,7 @@ from agg_fairseq.functional import (
 )
 from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
-from tests.pretend_cuda import CUDA, PretendCuda
+from tests.pretend_cuda import CUDA, PretendCuda, there
 
 V, D = 30, 8
 GROUPS = metrics.frequency_groups(torch.arange(V).flip(0))
@@ -125,19 +125,6 @@ OBJECTIVES = {
     "agps": lambda: AgpsObjective(V, rare_rank=20, counts=torch.ones(V, dtype=torch.int64)),
 }
 CLASSES = TokenClasses.of(equal_frequency(torch.arange(V, 0, -1), 4).roll(3))
-
-
-def there(value, device):
-    """Tensors, those in dictionaries, tuples and dataclasses too, on a device."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {name: there(part, device) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(there(part, device) for part in value)
-    if hasattr(value, "__dataclass_fields__"):
-        return type(value)(**there(vars(value), device))
-    return value
 
 
 def gated(h, w, u, options):
