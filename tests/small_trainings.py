@@ -51,7 +51,6 @@ SMALL_FCONV = (
     "[(16, 3)]",
     "--decoder-layers",
     "[(16, 3)]",
-    # fmt: skip
     *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split(),
 )
 

@@ -55,12 +55,9 @@ class Case(NamedTuple):
 
     def __str__(self):
         parts = (
-            self.criterion,
-            self.update_freq,
-            "tied" if self.tied else "untied",
-            self.ddp,
+            self.criterion, self.update_freq, "tied" if self.tied else "untied", self.ddp,
             self.batches,
-        )
+        )  # fmt: skip
         return "-".join(map(str, parts)) + self.event
 
     def options(self, checkpoint=None, joined=1):

@@ -95,19 +95,15 @@ def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):
     path = model(tmp_path / "m", mt_data)
     for checkpoint, data, options, words in (
         (
-            path,
-            mt_data,
-            ("--name", "labeled tokens"),
+            path, mt_data, ("--name", "labeled tokens"),
             "--name: found 'labeled tokens', a row of its own",
         ),
         (
-            path,
-            separate,
-            (),
+            path, separate, (),
             "found separate dictionaries; AlignSim expects that of fairseq-preprocess --joined",
         ),
         (language, lm_data, (), "found a language model; AlignSim expects"),
-    ):
+    ):  # fmt: skip
         assert words in refused(
             capsys, "align-sim", checkpoint, "--data", data, "--alignments", links, *options
         )

@@ -42,13 +42,10 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, option
     output, paths = tmp_path / "new folder" / "average.pt", [trained / name for name in names]
     _, rows = table(
         run(
-            capsys,
-            "average-checkpoints",
-            *((trained, *options) if options else paths),
-            "--output",
+            capsys, "average-checkpoints", *((trained, *options) if options else paths), "--output",
             output,
         )
-    )
+    )  # fmt: skip
     first = Checkpoint(paths[0])
     assert [row[0] for row in rows] == list(map(str, paths))
     assert rows[0][1] == str(first.updates)

@@ -16,15 +16,9 @@ def test_what_the_readme_names_is_there():
 
     agg_fairseq.register()
     for name in (
-        "agg",
-        "agps",
-        "cosreg",
-        "f2_softmax",
-        "freeze_rare",
-        "unlikelihood",
-        "unlikelihood_sequence",
-        "face",
-    ):
+        "agg", "agps", "cosreg", "f2_softmax", "freeze_rare", "unlikelihood",
+        "unlikelihood_sequence", "face",
+    ):  # fmt: skip
         assert name in CRITERION_REGISTRY and f"{name}`" in README
     assert {
         "transformer_lm_f2",
@@ -46,12 +40,6 @@ def test_what_the_readme_names_is_there():
 def test_packages_are_required_by_an_extra():
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     for package in (
-        "ve-fairseq",
-        "torch",
-        "sacrebleu",
-        "sentencepiece",
-        "fastBPE",
-        "subword-nmt",
-        "sacremoses",
-    ):
+        "ve-fairseq", "torch", "sacrebleu", "sentencepiece", "fastBPE", "subword-nmt", "sacremoses",
+    ):  # fmt: skip
         assert re.search(rf'"{package}[">=]', setup), package

@@ -177,10 +177,7 @@ def test_sizes_of_the_papers(folder):
             assert cfg.model.share_decoder_input_output_embed == (not size.startswith("f2"))
         else:
             assert cfg.model.share_all_embeddings
-            assert (
-                cfg.task.source_lang,
-                cfg.task.target_lang,
-            ) == ("en", "de")
+            assert (cfg.task.source_lang, cfg.task.target_lang) == ("en", "de")
             # their Sec. 6.1
             assert cfg.checkpoint.keep_interval_updates == (20 if size == "vaswani-big" else 5)
             assert cfg.criterion.label_smoothing == 0.1

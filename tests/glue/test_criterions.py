@@ -238,11 +238,8 @@ def test_columns_of_a_criterion_that_trained_before_are_forgotten():
     criterions = fairseq_criterions.CRITERION_REGISTRY
     with metrics.aggregate("restored", new_root=True) as aggregator:
         former = log | {
-            "rare_tokens": 9.0,
-            "rare_tokens_number": 1,
-            "ul_loss": 1.0,
-            "ul_loss_number": 1,
-        }
+            "rare_tokens": 9.0, "rare_tokens_number": 1, "ul_loss": 1.0, "ul_loss_number": 1,
+        }  # fmt: skip
         criterions["agg"].reduce_metrics([former])
         metrics.log_scalar("of_another_criterion", 1.0)
         assert {"rare_tokens", "ul_loss", "of_another_criterion"} <= aggregator.keys()

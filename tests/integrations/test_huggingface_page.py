@@ -112,12 +112,9 @@ def test_table_of_objectives():
     assert len(calls) == 6
     for call in calls:
         names = {
-            "model": gpt2(),
-            "train": dataset(),
-            "V": VOCABULARY,
-            "R": 20,
+            "model": gpt2(), "train": dataset(), "V": VOCABULARY, "R": 20,
             "label_counts": label_counts,
-        }
+        }  # fmt: skip
         eval(call, {"GatedLoss": GatedLoss, **names})
         names["model"](**batch()).loss.backward()
 

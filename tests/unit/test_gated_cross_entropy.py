@@ -127,11 +127,9 @@ def test_padding_adds_nothing(dtype):
     position to attend to. Other weights may be below 0, and large."""
     h, w, _, y, weights, gates = problem()
     h, w = (t.detach().to(dtype).requires_grad_() for t in (h, w))
-    clean, spoilt, weights = (
-        h[y != PAD].detach().requires_grad_(),
-        h.detach().clone(),
-        -500 * weights,
-    )
+    clean = h[y != PAD].detach().requires_grad_()
+    spoilt = h.detach().clone()
+    weights = -500 * weights
     spoilt[y == PAD] = float("nan")
     spoilt.requires_grad_()
     options = {"gates": gates, "ignore_index": PAD}

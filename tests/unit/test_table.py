@@ -55,13 +55,7 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
         if line.startswith("|")
     ]
     assert printed.startswith("Title\n\n")
-    assert lines[0] == [
-        "",
-        "PPL, paper",
-        "PPL",
-        "SB-2, paper",
-        "SB-2",
-    ]
+    assert lines[0] == ["", "PPL, paper", "PPL", "SB-2, paper", "SB-2"]
     assert lines[2:] == [
         ["mle", "1.5", "150.00 ± 70.71", "—", "50.0"],
         ["agg", "2", "160.00 ± 70.71", "—", "not run"],
