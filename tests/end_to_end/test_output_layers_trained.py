@@ -11,7 +11,7 @@ import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import read_result, run
-from tests.conftest import called
+from tests.conftest import called, read_lines
 from tests.small_trainings import F2_LM, F2_MT, LM
 
 pytestmark = pytest.mark.slow
@@ -117,9 +117,7 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
         else [()]
     ):
         run(capsys, *texts, *more)
-        words = [
-            json.loads(line)["continuation"].split(" ") for line in output.read_text().splitlines()
-        ]
+        words = [json.loads(line)["continuation"].split(" ") for line in read_lines(output)]
         assert len(words) > 5
         assert all(len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words)
 

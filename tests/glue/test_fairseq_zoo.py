@@ -15,7 +15,7 @@ from torch.nn import functional
 from agg_fairseq.modules.linear_logits import LARGEST
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
-from tests.conftest import run_command, zipf_text
+from tests.conftest import run_command, write_lines, zipf_text
 from tests.small_trainings import (
     F2_LM,
     FAMILIES,
@@ -140,9 +140,7 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
         trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
         assert "found no split 'train'" in one_line(capsys, trainer.get_train_iterator, epoch=1)
     for seed, side in enumerate(("en", "de")):
-        (tmp_path / f"train.{side}").write_text(
-            "\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n"
-        )
+        write_lines(tmp_path / f"train.{side}", zipf_text(40, words=20 + seed, prefix=side))
     data, base = tmp_path / "bin", TASKS["multilingual_translation"]
     run_command(
         "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train",

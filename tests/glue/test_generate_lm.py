@@ -12,6 +12,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import read_result, refused, save_model
+from tests.conftest import read_lines
 from tests.small_trainings import build
 
 PAD, BOS, EOS = 1, 0, 2
@@ -114,7 +115,7 @@ def generate(data, checkpoint, output, *arguments):
 @pytest.fixture(scope="module")
 def stream(lm_data):
     known = {line.split()[0] for line in open(lm_data / "dict.txt")} | {"</s>"}
-    lines = (lm_data.parent / "test").read_text().splitlines()
+    lines = read_lines(lm_data.parent / "test")
     return [
         word if word in known else "<unk>" for line in lines for word in [*line.split(), "</s>"]
     ]

@@ -21,7 +21,7 @@ from agg_fairseq.evaluation import (
 )
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import changed, read_result, refused, run, save_model
-from tests.conftest import preprocessed
+from tests.conftest import preprocessed, read_lines
 from tests.small_trainings import F2_LM, LM, MT
 
 GROUPS = ("frequent", "medium", "rare")
@@ -264,10 +264,7 @@ def test_by_the_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp
     result = read_result(tmp_path / "o.json")
     before, after = (Checkpoint(lm_runs / name).output_embedding.weight for name in ("mle", "agg"))
     dictionary = load_dictionary(lm_data)
-    words = {
-        dictionary.index(line.split()[0])
-        for line in (lm_data / "dict.txt").read_text().splitlines()
-    }
+    words = {dictionary.index(line.split()[0]) for line in read_lines(lm_data / "dict.txt")}
     rows = {row for row in words if not dictionary[row].startswith("madeupword")}
     rows -= {dictionary.index(f"w{number}") for number in range(11)}
     assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 10, "absent": len(rows)}

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.conftest import ROOT, USER_DIR, preprocessed, zipf_text
+from tests.conftest import ROOT, USER_DIR, preprocessed, read_lines, zipf_text
 
 UPDATES = 12
 TRAINING = (
@@ -136,7 +136,7 @@ def test_measures_and_generation_on_the_device(runs, data, device, tmp_path):
         for output in pool.map(lambda job: finished(*job), jobs.values()):
             assert not output.startswith("FAILED"), output
     for way in ("joint", "greedy-class", "sample-class"):
-        assert len((tmp_path / f"{way}.jsonl").read_text().splitlines()) >= 4
+        assert len(read_lines(tmp_path / f"{way}.jsonl")) >= 4
     numbers = [
         [float(n) for n in re.findall(r"-?\d+\.\d+", (tmp_path / f"{place}.json").read_text())]
         for place in ("cpu", device)

@@ -7,7 +7,7 @@ import runpy
 import pytest
 import torch
 
-from tests.conftest import ROOT, zipf_text
+from tests.conftest import ROOT, write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
@@ -123,7 +123,7 @@ def test_table_of_objectives():
 def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     """With a small text and few updates; and the commands measure the folders that it leaves."""
     for split, lines in (("train", 300), ("test", 60)):
-        (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
+        write_lines(tmp_path / f"wiki.{split}.tokens", zipf_text(lines))
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     example("huggingface")(["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
     lines = [
@@ -149,7 +149,7 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
         ("wiki.valid.tokens", 60),
         ("wiki.test.tokens", 60),
     ):
-        (tmp_path / name).write_text("\n".join(zipf_text(lines)) + "\n")
+        write_lines(tmp_path / name, zipf_text(lines))
     for name, lines in (("new", 200), ("new-test", 60)):
         words = [[word for word in line.split() if int(word[1:]) < 8] for line in zipf_text(lines)]
         (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in words))

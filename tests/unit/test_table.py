@@ -14,13 +14,11 @@ from agg_fairseq.result import Result
 from scripts.table import main
 from scripts.texts import readable
 from scripts.wikitext103.f2_table_9 import wins
-from tests.conftest import ROOT
+from tests.conftest import ROOT, read_lines
 
 
 def read(path):
-    lines = [
-        line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")
-    ]
+    lines = [line for line in read_lines(path) if not line.startswith("#")]
     header, *rows = csv.reader(lines, delimiter="\t")
     return header[1:], {row[0]: [cell for cell in row[1:]] for row in rows}
 
