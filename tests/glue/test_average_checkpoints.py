@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
+from torch.testing import assert_close
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import changed, diverge, refused, run, table
@@ -51,9 +52,7 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, option
     assert rows[0][1] == str(first.updates)
     found, *states = (torch.load(path, weights_only=True)["model"] for path in (output, *paths))
     assert list(found) == list(states[0])
-    torch.testing.assert_close(
-        found, {name: sum(s[name] for s in states) / len(states) for name in found}
-    )
+    assert_close(found, {name: sum(s[name] for s in states) / len(states) for name in found})
     assert Checkpoint(output).updates == first.updates
 
 
@@ -83,9 +82,9 @@ def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
     for reset in (True, False):
         trainer = Trainer(*build(lm_data, "--criterion", "mle", TIED))
         trainer.load_checkpoint(str(path), reset, reset, reset_meters=reset)
-        torch.testing.assert_close(trainer.model.state_dict(), expected)
+        assert_close(trainer.model.state_dict(), expected)
     models, _ = load_model_ensemble([str(path)], arg_overrides={"data": str(lm_data)})
-    torch.testing.assert_close(models[0].state_dict(), expected)
+    assert_close(models[0].state_dict(), expected)
 
 
 def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_path, capsys):

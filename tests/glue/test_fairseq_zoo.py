@@ -11,6 +11,7 @@ from fairseq.data import iterators
 from fairseq.trainer import Trainer
 from torch import nn
 from torch.nn import functional
+from torch.testing import assert_close
 
 from agg_fairseq.modules.linear_logits import LARGEST
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
@@ -65,8 +66,8 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         results.append(((loss, size), gradients, logged(objective, [log])))
     (found, gradients, log), (expected, expected_gradients, expected_log) = results
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-4)
+    assert_close(found, expected)
+    assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-4)
     expected_log.setdefault("nll_loss", expected_log["loss"])
     for name in ("loss", "ppl", "nll_loss"):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
@@ -203,12 +204,12 @@ def test_what_an_output_layer_computes_is_trained(kind):
         found = objective(model, sample)[0]
         logits, target = model(features)[0].flatten(0, 1), sample["target"].flatten()
         expected = functional.cross_entropy(logits, target, reduction="sum")
-        torch.testing.assert_close(found, expected)
+        assert_close(found, expected)
         inputs = (features, weight)
         for one, other in zip(
             *(torch.autograd.grad(loss, inputs) for loss in (found, expected)), strict=True
         ):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+            assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_unused_parameters_are_looked_for(lm_data, name):
             trainer.model.zero_grad()
             trainer.criterion(wrapped, sample)[0].backward()
             found = [parameter.grad for parameter in trainer.model.parameters()]
-            torch.testing.assert_close(found, [*expected])
+            assert_close(found, [*expected])
         with torch.no_grad():
             assert trainer.criterion(wrapped, sample)[0].isfinite()
     finally:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import grad
+from torch.testing import assert_close
 
 from agg_fairseq.functional import (
     Gates,
@@ -100,12 +101,12 @@ def test_equals_the_paper(sizes, given, shift, options):
     logits = change(h @ w.t() + b)
     nll = F.cross_entropy(logits, y, ignore_index=PAD, reduction="none")
     expected = [plain, plain, nll, *grad(everything, (h, w, b))]
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     assert torch.equal(out.prediction[y != PAD], logits.argmax(1)[y != PAD])
     naive = naive_gated_cross_entropy(
         h, w, y, bias=b, gates=gates, position_weight=weights, ignore_index=PAD, **options
     )
-    torch.testing.assert_close([naive, *grad(naive, (h, w, b))], [plain, *expected[3:]])
+    assert_close([naive, *grad(naive, (h, w, b))], [plain, *expected[3:]])
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
@@ -140,10 +141,10 @@ def test_padding_adds_nothing(dtype):
     found = gated_cross_entropy(
         spoilt[None], w, y[None], position_weight=weights[None], **options
     ).loss
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     (into_h, into_w), (its_h, its_w) = grad(found, (spoilt, w)), grad(expected, (clean, w))
-    torch.testing.assert_close(into_w, its_w)
-    torch.testing.assert_close(into_h[y != PAD], its_h)
+    assert_close(into_w, its_w)
+    assert_close(into_h[y != PAD], its_h)
     assert (into_h[y == PAD] == 0).all() and into_w.isfinite().all()
 
 
@@ -261,4 +262,4 @@ def test_the_gates_over_a_fused_loss_of_the_page():
     for mine, paper in zip(
         [loss, *grad(loss, (h, w))], [expected, *grad(expected, (h, w))], strict=True
     ):
-        torch.testing.assert_close(mine, paper, rtol=1e-12, atol=1e-12)
+        assert_close(mine, paper, rtol=1e-12, atol=1e-12)
