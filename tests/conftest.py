@@ -160,10 +160,19 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
     ]
 
 
+def read_lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
 def preprocessed(folder, texts, *options, to="bin"):
     """Writes texts, by the names of their files, into a folder, and binarizes them there."""
     for name, lines in texts.items():
-        (folder / name).write_text("\n".join(lines) + "\n")
+        write_lines(folder / name, lines)
     prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
     called("preprocess", *prefixes, f"--destdir={folder / to}", *options)
     return folder / to
@@ -210,8 +219,7 @@ TINY_LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
     "--decoder-input-dim 16 "
     "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
-    "--tokens-per-sample 16 "
-    "--max-tokens 64"
+    "--tokens-per-sample 16 --max-tokens 64"
 ).split()
 SMALL_LM = [*TINY_LM, *(
     "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "

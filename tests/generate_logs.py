@@ -11,8 +11,3 @@ def sentence(index, reference="r", hypotheses=((-0.5, "h"),), decode=str):
             f"P-{index}\t-0.1 -0.2",
         ]
     return lines
-
-
-def write(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path

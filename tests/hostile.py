@@ -13,21 +13,8 @@ AMOUNTS = pytest.mark.parametrize(
 PIECES = (b"\0", b"\n", b"\xff", b"\x80\x02", b"9" * 400, b"a" * 10_000)
 
 OTHERS = (
-    None,
-    0,
-    -1,
-    2.5,
-    float("nan"),
-    True,
-    "",
-    "x",
-    [],
-    ["x"],
-    {},
-    {"x": 1},
-    [[1]],
-    {"name": []},
-)
+    None, 0, -1, 2.5, float("nan"), True, "", "x", [], ["x"], {}, {"x": 1}, [[1]], {"name": []},
+)  # fmt: skip
 
 
 def changes(value):

@@ -18,10 +18,8 @@ STUB = {
 
 def prepare(corpus, *arguments, cwd, whole=False, check=True):
     """Runs scripts/CORPUS/prepare.sh; `whole` runs fairseq-preprocess too."""
-    script, environment = (
-        ROOT / "scripts" / corpus / "prepare.sh",
-        {**os.environ, **({} if whole else STUB)},
-    )
+    script = ROOT / "scripts" / corpus / "prepare.sh"
+    environment = {**os.environ, **({} if whole else STUB)}
     return run_command(
         "bash", script, "--workers", "1", *arguments, cwd=cwd, env=environment, check=check
     )

@@ -4,7 +4,9 @@ Under `PretendCuda`, an operation on tensors of two devices fails as it does on 
 host has to wait for is counted. Everything is computed, so that results can be compared.
 """
 
+import pytest
 import torch
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -59,6 +61,19 @@ def unwrapped(value):
     return value.inner if isinstance(value, Pretended) else value
 
 
+class Event:
+    """An event in the stream of a device. Whatever the host waited for since, it is over."""
+
+    def __init__(self, device):
+        self.device, self.before = device, device.waits
+
+    def record_event(self):
+        return self
+
+    def synchronize(self):
+        self.device.waits += self.device.waits == self.before
+
+
 class PretendCuda(TorchDispatchMode):
     """Runs operations on `Pretended` tensors, and makes them where a device is asked for."""
 
@@ -66,11 +81,14 @@ class PretendCuda(TorchDispatchMode):
 
     def __enter__(self):
         torch._C._ensureCUDADeviceGuardSet()  # one that does nothing, as for FakeTensorMode
-        self.lazy_init, torch.cuda._lazy_init = torch.cuda._lazy_init, lambda: None
+        self.replaced = pytest.MonkeyPatch()
+        self.replaced.setattr(torch.cuda, "_lazy_init", lambda: None)
+        self.replaced.setattr(torch.cuda, "current_stream", lambda device: Event(self))
+        self.replaced.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
         return super().__enter__()
 
     def __exit__(self, *error):
-        torch.cuda._lazy_init = self.lazy_init
+        self.replaced.undo()
         super().__exit__(*error)
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -87,16 +105,44 @@ class PretendCuda(TorchDispatchMode):
         if is_on_cuda and is_deterministic and name in REFUSED and tensors[0].is_floating_point():
             raise RuntimeError(f"{name} does not have a deterministic implementation")
         to = torch.device(options["device"]) if options.get("device") is not None else None
+        to = CUDA if to is not None and to.type == "meta" else to  # autograd's, of a `Pretended`
         is_mask = name in INDEXING and any(
             one.dtype == torch.bool and one.dim() for one in tensors[1:]
         )
-        is_read = name == "_to_copy" and to is not None and to.type == "cpu"
-        self.waits += is_on_cuda and (name in WAITING or is_read or is_mask)
+        is_moved = name == "_to_copy" and to is not None and (to.type == "cuda") != is_on_cuda
+        is_copied = name == "copy_" and len(devices) > 1
+        is_awaited = not (options.get("non_blocking") or (is_copied and arguments[2:] == (True,)))
+        self.waits += is_on_cuda and (name in WAITING or is_mask)
+        self.waits += (is_moved or is_copied) and is_awaited
         if to is not None:
             is_on_cuda, options["device"] = to.type == "cuda", torch.device("cpu")
-        found = function(*tree_map(unwrapped, arguments), **tree_map(unwrapped, options))
+        given, named = tree_map(unwrapped, (arguments, options))
+        if (
+            name in ("mm", "addmm") and "dtype" in function._overloadname
+        ):  # a product whose sums are float32
+            wide = [one.float() if isinstance(one, torch.Tensor) else one for one in given]
+            result = function.overloadpacket(*(one for one in wide if one is not torch.float32))
+            found = named["out"].copy_(result) if named.get("out") is not None else result
+        else:
+            found = function(*given, **named)
+        if torch.Tag.inplace_view in function.tags:
+            with no_dispatch():
+                function(*arguments)  # the shape that torch sees
         if name.endswith("_"):
             return arguments[0]  # in place
         if not is_on_cuda:
             return found
         return tree_map(lambda one: Pretended(one) if isinstance(one, torch.Tensor) else one, found)
+
+
+def there(value, device):
+    """Tensors, those in dictionaries, tuples and dataclasses too, on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {name: there(part, device) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(there(part, device) for part in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return type(value)(**there(vars(value), device))
+    return value

@@ -9,7 +9,7 @@ import sys
 import threading
 
 from tests.commands import table
-from tests.conftest import ROOT
+from tests.conftest import ROOT, write_lines
 from tests.forking import ENTRY_POINTS, become, processes
 
 CLIENT = """#!{python} -SE
@@ -105,5 +105,5 @@ def head_of(source, target, names, lines):
     for name in names:
         count = next(count for part, count in lines.items() if part in name)
         text = (source / name).read_text(encoding="utf-8").split("\n")[:count]
-        (target / name).write_text("\n".join(text) + "\n", encoding="utf-8")
+        write_lines(target / name, text)
     return target

@@ -8,7 +8,7 @@ from fairseq.trainer import Trainer
 
 import agg_fairseq
 from agg_fairseq.fairseq_glue.trainer import fill_placeholder
-from tests.conftest import TINY_LM
+from tests.conftest import TINY_LM, read_lines
 
 agg_fairseq.register()
 
@@ -51,7 +51,6 @@ SMALL_FCONV = (
     "[(16, 3)]",
     "--decoder-layers",
     "[(16, 3)]",
-    # fmt: skip
     *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split(),
 )
 
@@ -142,7 +141,7 @@ def target_counts(data, dictionary):
     the line ends."""
     counts = torch.zeros(len(dictionary), dtype=torch.int64)
     text = data.parent / ("train.de" if (data.parent / "train.de").exists() else "train")
-    for line in text.read_text().splitlines():
+    for line in read_lines(text):
         for word in line.split():
             counts[dictionary.index(word)] += 1
         counts[dictionary.eos()] += 1

@@ -19,14 +19,8 @@ def sample_text(seed, paragraphs=40):
     blocks = []
     for number, line in enumerate(zipf_text(paragraphs, words=80, seed=seed)):
         words = [
-            *line.split(),
-            "role",
-            "@-@",
-            "playing",
-            *generator.choices(WORDS, k=6),
-            "<unk>",
-            ".",
-        ]
+            *line.split(), "role", "@-@", "playing", *generator.choices(WORDS, k=6), "<unk>", ".",
+        ]  # fmt: skip
         blocks.append(f" \n = Title {number} = \n \n {' '.join(words)} \n")
     return "".join(blocks)
 

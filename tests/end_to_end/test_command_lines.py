@@ -19,15 +19,9 @@ BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 def train(data, save, updates, *options, base=SMALL_LM):
     """The checkpoint of a training in this process, begun or resumed in the folder."""
     arguments = (
-        *base,
-        *COMMON,
-        "--save-dir",
-        save,
-        "--max-update",
-        updates,
-        "--disable-validation",
+        *base, *COMMON, "--save-dir", save, "--max-update", updates, "--disable-validation",
         *options,
-    )
+    )  # fmt: skip
     called("train", data, *arguments)
     return save / "checkpoint_last.pt"
 
@@ -47,16 +41,9 @@ def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp
         arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
         (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
         run_command(
-            "agg-fairseq",
-            "eval-lm",
-            checkpoint,
-            "--data",
-            lm_data,
-            *options,
-            *BLOCKS[:-1],
-            "--json",
-            output,
-        )
+            "agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1],
+            "--json", output,
+        )  # fmt: skip
         found = read_result(output)["agg"]["perplexity"]["total"]
         assert found == pytest.approx(expected, abs=0.006)
 
@@ -129,18 +116,16 @@ def test_user_dir_in_every_form(lm_data, tmp_path):
     is one line."""
     link = tmp_path / "plugin"
     link.symlink_to(USER_DIR)
-    relative, installed = (
-        os.path.relpath(USER_DIR, tmp_path),
-        run_command("agg-fairseq", "user-dir").stdout,
-    )
+    relative = os.path.relpath(USER_DIR, tmp_path)
+    installed = run_command("agg-fairseq", "user-dir").stdout
     options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
     for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
         run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)
     options = ("--user-dir", link, *options, "--agg-alpha", "2")
     result = run_command("fairseq-train", lm_data, *options, cwd=tmp_path, check=False)
-    assert (
-        result.returncode == 2 and "drop one" in result.stderr and "Traceback" not in result.stderr
-    )
+    assert result.returncode == 2
+    assert "drop one" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
@@ -162,8 +147,7 @@ def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
 def test_example_runs_without_fairseq():
     program = (
         "import runpy, sys; sys.modules['fairseq'] = None; sys.argv = ['training_loop.py', "
-        "'--updates', '60']; "
-        "runpy.run_path('examples/training_loop.py')"
+        "'--updates', '60']; runpy.run_path('examples/training_loop.py')"
     )
     printed = run_command("python", "-c", program).stdout
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]

@@ -12,16 +12,11 @@ from tests.conftest import ROOT, SMALL_LM, run_command
 BUILD = "from setuptools.build_meta import *; build_sdist('dist'); build_wheel('dist')"
 TOP_LEVEL = {
     *(
-        "CHANGELOG.md",
-        "CITATION.cff",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "README.md",
-        "MANIFEST.in",
+        "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "MANIFEST.in",
         "Makefile",
     ),
     *("constraints.txt", "mkdocs.yml", "pyproject.toml", "setup.py"),
-}
+}  # fmt: skip
 
 
 def files_of(folder):
@@ -46,15 +41,9 @@ def test_wheel_and_sdist(lm_data, tmp_path):
     assert {name for name in names if ".egg-info/" not in name} == expected
     [wheel] = (source / "dist").glob("*.whl")
     run_command(
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        tmp_path / "installed",
-        wheel,
-    )
+        "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target",
+        tmp_path / "installed", wheel,
+    )  # fmt: skip
     assert files_of(tmp_path / "installed" / "agg_fairseq") == files_of(source / "agg_fairseq")
     options = (
         *SMALL_LM,
@@ -65,15 +54,8 @@ def test_wheel_and_sdist(lm_data, tmp_path):
     program = "from fairseq_cli.train import cli_main; cli_main(); import agg_fairseq; print(agg_fairseq.__file__)"
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "PYTHONSAFEPATH": "1"}
     arguments = (
-        lm_data,
-        *options,
-        "--criterion",
-        "agg",
-        "--agg-rare-fraction",
-        "0.3",
-        "--agg-window",
-        "2",
-    )
+        lm_data, *options, "--criterion", "agg", "--agg-rare-fraction", "0.3", "--agg-window", "2",
+    )  # fmt: skip
     ran = run_command("python", "-c", program, *arguments, cwd=tmp_path, env=environment)
     assert "rare_share" in ran.stdout + ran.stderr and str(tmp_path / "installed") in ran.stdout
 

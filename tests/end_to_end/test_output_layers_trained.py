@@ -11,15 +11,14 @@ import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import read_result, run
-from tests.conftest import called
+from tests.conftest import called, read_lines
 from tests.small_trainings import F2_LM, F2_MT, LM
 
 pytestmark = pytest.mark.slow
 
 COMMON = (
     "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format "
-    "json "
-    "--log-interval 1 --required-batch-size-multiple 1"
+    "json --log-interval 1 --required-batch-size-multiple 1"
 ).split()
 EVALUATION = (
     "--cpu",
@@ -97,16 +96,9 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     printed = called("eval_lm", bare[0], *split, *blocks, *EVALUATION, "--softmax-batch", 20)
     assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) == expected
     options = (
-        "--name",
-        "model",
-        "--data",
-        lm_data,
-        "--split",
-        "valid",
-        *blocks,
-        "--json",
+        "--name", "model", "--data", lm_data, "--split", "valid", *blocks, "--json",
         tmp_path / "eval.json",
-    )
+    )  # fmt: skip
     run(capsys, "eval-lm", checkpoint, *options)
     (row,) = [
         row for row in read_result(tmp_path / "eval.json").rows.values() if "perplexity" in row
@@ -116,29 +108,18 @@ def test_evaluation_is_that_of_the_log_and_needs_no_training_data(
     assert name in run(capsys, "isotropy", checkpoint)
     output = tmp_path / "texts.jsonl"
     texts = (
-        "generate-lm",
-        checkpoint,
-        "--data",
-        bare[0],
-        "--output",
-        output,
-        "--prefix-length",
-        5,
-        "--length",
-        9,
-    )
+        "generate-lm", checkpoint, "--data", bare[0], "--output", output, "--prefix-length", 5,
+        "--length", 9,
+    )  # fmt: skip
     for more in (
         [("--f2-decoding", one) for one in ("greedy-class", "sample-class")]
         if kind == "f2"
         else [()]
     ):
         run(capsys, *texts, *more)
-        words = [
-            json.loads(line)["continuation"].split(" ") for line in output.read_text().splitlines()
-        ]
-        assert len(words) > 5 and all(
-            len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words
-        )
+        words = [json.loads(line)["continuation"].split(" ") for line in read_lines(output)]
+        assert len(words) > 5
+        assert all(len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words)
 
 
 def translate(data, path, *arguments, program="generate"):
@@ -174,8 +155,6 @@ def test_fine_tuning_keeps_the_classes_of_the_checkpoint(lm_runs_of_kinds, lm_da
         tuned = parameters(train(lm_data, tmp_path / "tuned", *options)[0])
         assert torch.equal(tuned[f"{LAYER}.class_of_token"], start[f"{LAYER}.class_of_token"])
         assert not torch.equal(tuned[f"{LAYER}.class_weight"], start[f"{LAYER}.class_weight"])
-        distance, size = (
-            (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm(),
-            start[f"{LAYER}.weight"].norm(),
-        )
+        distance = (tuned[f"{LAYER}.weight"] - start[f"{LAYER}.weight"]).norm()
+        size = start[f"{LAYER}.weight"].norm()
         assert 0 < distance < 0.5 * size

@@ -46,11 +46,9 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
     variables, first = table
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
     again = clone.run(TABLE, *LM, **{**variables, "DATA": moved})
-    assert (
-        again.stdout == first.stdout
-        and "training" not in again.stderr
-        and "making" not in again.stderr
-    )
+    assert again.stdout == first.stdout
+    assert "training" not in again.stderr
+    assert "making" not in again.stderr
     (moved / "manifest.json").write_text('{"bpe": {"kind": "words"}, "another": 1}')
     for arguments, more, said in (
         ((), {"DATA": moved}, "task.data: "),
@@ -58,11 +56,9 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
         (("optimization.max_update=7",), {}, "optimization.max_update: 4, not 7"),
     ):
         result = clone.run(TABLE, *LM, *arguments, check=False, **{**variables, **more})
-        assert (
-            result.returncode == 2
-            and "holds a training of other settings (" in result.stderr
-            and said in result.stderr
-        )
+        assert result.returncode == 2
+        assert "holds a training of other settings (" in result.stderr
+        assert said in result.stderr
         assert result.stderr.count("\n") == 1 and not result.stdout
 
 
@@ -119,9 +115,8 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
         "wikitext103/agg-table-3.sh", DRY_RUN=1, ALPHA="0.05", GPUS=8, RUNS=tmp_path / "new"
     ).stdout
     trainings = [line for line in printed.splitlines() if "/scripts/train.sh " in line]
-    assert len(trainings) == 2 and all(
-        "size=agg" in line and line.rstrip().endswith("--gpus 8") for line in trainings
-    )
+    assert len(trainings) == 2
+    assert all("size=agg" in line and line.rstrip().endswith("--gpus 8") for line in trainings)
     assert ["criterion.agg_alpha=0.05" in line for line in trainings] == [False, True]
     for command in (
         "prepare.sh --tokenizer gpt2",
@@ -135,11 +130,8 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     models = "agps-base-mle agps-base-agps"
     printed = clone.run("reproduce.sh", "agps-tables-1-3", DRY_RUN=1, MODELS=models).stdout
     assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
-    assert (
-        "fairseq-generate" in printed
-        and "train.sh"
-        in clone.run("reproduce.sh", "agg-table-3", "f2-tables-1-2", DRY_RUN=1).stdout
-    )
+    assert "fairseq-generate" in printed
+    assert "train.sh" in clone.run("reproduce.sh", "agg-table-3", "f2-tables-1-2", DRY_RUN=1).stdout
     assert not (tmp_path / "new").exists()
 
 
@@ -176,11 +168,9 @@ def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
 def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data, tmp_path):
     options = {"SIZE": "tiny", "DATA": prepared_data, "RUNS": tmp_path}
     failed = clone.run(TABLE, *LM, "model.decoder_attention_heads=5", check=False, **options)
-    assert (
-        failed.returncode == 2
-        and "training mle failed; its output is in" in failed.stderr
-        and not failed.stdout
-    )
+    assert failed.returncode == 2
+    assert "training mle failed; its output is in" in failed.stderr
+    assert not failed.stdout
     assert failed.stderr.count(": training ") == 2
 
 
@@ -208,20 +198,16 @@ def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
         for seed in (1, 2)
     ]
     mean = sum(value["total"] for value in values) / 2
-    assert (
-        rows(printed.stdout)["words-mle"][7].startswith(f"{mean:.2f} ± ")
-        and "over 2 seeds" in printed.stdout
-    )
+    assert rows(printed.stdout)["words-mle"][7].startswith(f"{mean:.2f} ± ")
+    assert "over 2 seeds" in printed.stdout
 
 
 def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
     listed = clone.run("reproduce.sh", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == SCRIPTS and all("  " in line for line in listed)
     result = clone.run("reproduce.sh", "agg-12", check=False)
-    assert (
-        result.returncode == 2
-        and "found the name agg-12; expected one that --list prints" in result.stderr
-    )
+    assert result.returncode == 2
+    assert "found the name agg-12; expected one that --list prints" in result.stderr
     piped = f"bash {clone.root}/scripts/reproduce.sh --list | head -1"
     result = subprocess.run(["bash", "-c", piped], capture_output=True, text=True)
     assert (result.stderr, result.stdout) == ("", listed[0] + "\n")

@@ -30,15 +30,8 @@ MT = ("--task", "translation", "--arch", "transformer_tiny", *LM[LM.index("--opt
 
 def options(data, save, *more, base=LM):
     return [
-        data,
-        "--user-dir",
-        USER_DIR,
-        *base,
-        *SAVED_EVERY_SECOND_UPDATE,
-        "--save-dir",
-        save,
-        *more,
-    ]
+        data, "--user-dir", USER_DIR, *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more,
+    ]  # fmt: skip
 
 
 def saved(folder):
@@ -164,8 +157,7 @@ VARIANTS = {
     ),
     "f2_softmax, coupled adam, schedule, sparse log": (
         "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay "
-        "0.1 "
-        "--lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
+        "0.1 --lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
     ),
     "freeze_rare, sharded data": "--criterion freeze_rare --freeze-fraction 0.4 --weight-decay 0.1",
     "static group, current batch, batches of the epoch": (
@@ -199,10 +191,8 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
     assert train(options(data, run, *more, base=base), f"{run}.log", ("update", 11)) == KILLED
     assert train(options(data, run, *more, base=base), f"{run}.log") == 0
     assert_equal_trainings(run, whole)
-    assert (
-        "null" not in Path(f"{run}.log").read_text()
-        and '"ppl": "0"' not in Path(f"{run}.log").read_text()
-    )
+    assert "null" not in Path(f"{run}.log").read_text()
+    assert '"ppl": "0"' not in Path(f"{run}.log").read_text()
     assert saved(whole)["optimizer_history"][-1]["num_updates"] == 13
 
 
@@ -219,11 +209,9 @@ def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
 
 @pytest.mark.slow
 def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
-    whole, run, generator = (
-        tmp_path / "whole",
-        tmp_path / "run",
-        random.Random(request.config.option.hypothesis_seed),
-    )
+    whole = tmp_path / "whole"
+    run = tmp_path / "run"
+    generator = random.Random(request.config.option.hypothesis_seed)
     more = (*AGG, "--max-update", "45")  # more than eight lives can reach
     assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
     for _ in range(8):
@@ -279,10 +267,8 @@ def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
     assert (
         train(options(lm_data, mle, "--criterion", "mle", "--max-update", "3"), f"{mle}.log") == 0
     )
-    own, new = (
-        ("--finetune-from-model", mle / "checkpoint_best.pt"),
-        ("--reset-optimizer", "--reset-lr-scheduler"),
-    )
+    own = ("--finetune-from-model", mle / "checkpoint_best.pt")
+    new = ("--reset-optimizer", "--reset-lr-scheduler")
     for folder, updates, more, words in (
         (tuned, "2", own, "agg: the counts start empty at update 0"),
         (tuned, "4", own, "agg: restored the counts of 1 updates"),

@@ -17,9 +17,8 @@ AWD = ("optimization.max_update=4", "model.decoder_embed_dim=8", "model.decoder_
 FORTY = (*LM, "optimization.max_update=40", "checkpoint.save_interval_updates=5")
 FROZEN = (*MT, "criterion.freeze_below=0.01")  # in a corpus of 60 words
 PAPERS = {  # options, models, pictures, and a number of the paper in a line of the tables
-    "wikitext103/agg-tables-1-2": [(FORTY, "study-mle study-freeze-b early "
-        "until-105", 2, ("PPL "
-        "rare", "813.76"))],
+    "wikitext103/agg-tables-1-2": [(FORTY, "study-mle study-freeze-b early until-105", 2, (
+    "PPL rare", "813.76"))],
     "wikitext103/agg-table-3": [(LM, "mle agg", 2, ("Uniq total", "13143"))],
     "wikitext103/agg-tables-4-8-9": [
         (LM, "mle ul-agg no-g2 static alpha-0.01 alpha-0.05 agg-early", 2, ("PPL rare", "385.6"))

@@ -57,9 +57,8 @@ def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
     (run / "settings.json").write_text(json.dumps(settings | {"optimization.max_update": 6}))
     trained(6)
     lines = read_log(run / "train.log")
-    assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6] and max(
-        line["wpb"] for line in lines
-    ) == 320
+    assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert max(line["wpb"] for line in lines) == 320
     assert {path.name for path in folder.iterdir()} == {"data", "own.yaml", "runs"}
 
 
@@ -145,9 +144,8 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
     for."""
     for asked in ((), ("--gpus", "1")):
         _, command, said = launch(AGG, "size=tiny", *asked, gpus=2)
-        assert ("++common.cpu=false" in command) == bool(
-            asked
-        ) and "2,048 tokens per update" in said
+        assert ("++common.cpu=false" in command) == bool(asked)
+        assert "2,048 tokens per update" in said
     assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
     assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
     assert (

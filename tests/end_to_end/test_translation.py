@@ -12,7 +12,7 @@ import pytest
 from agg_fairseq.cli.main import main as agg_fairseq
 from scripts.data.encode import encode
 from tests.commands import read_result, save_model
-from tests.conftest import USER_DIR, run_command
+from tests.conftest import USER_DIR, read_lines, run_command, write_lines
 from tests.preparing import binarized, prepare, refused
 from tests.small_trainings import MT
 
@@ -73,7 +73,7 @@ def corpus(shared_data, tmp_path_factory):
         )
         if name == "train.de":
             lines[10] = "Ja."
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_lines(folder / name, lines)
     return folder
 
 
@@ -83,9 +83,7 @@ def prepared(corpus):
     processes."""
     options = ("--from", corpus.name, "--output=out", "--vocabulary", "300", "--workers", "2")
     printed = prepare("wmt14_en_de", *options, cwd=corpus.parent, whole=True).stderr
-    kept = len(
-        (corpus.parent / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines()
-    )
+    kept = len(read_lines(corpus.parent / "out" / "text" / "train.de"))
     assert f"; {kept} of 1200 pairs kept" in printed and 1100 < kept < 1200
     return corpus.parent / "out"
 
@@ -101,7 +99,7 @@ def sentences_of(prepared, name):
 def test_sentences_of_data_bin(corpus, prepared):
     """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the
     reference is whole."""
-    plain = {name: (corpus / name).read_text(encoding="utf-8").splitlines() for name in NAMES}
+    plain = {name: read_lines(corpus / name) for name in NAMES}
     english, german = (sentences_of(prepared, f"train.{language}") for language in ("en", "de"))
     assert len(english) == len(german) and "Ja ." not in german
     tokens = zip(
@@ -148,17 +146,10 @@ def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tm
     checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=MT)
     tokens = sentences_of(prepared, "valid.en")[:3]
     options = (
-        "--path",
-        checkpoint,
-        "--bpe",
-        "fastbpe",
-        "--bpe-codes",
-        codes,
-        "--user-dir",
-        USER_DIR,
-    )
+        "--path", checkpoint, "--bpe", "fastbpe", "--bpe-codes", codes, "--user-dir", USER_DIR,
+    )  # fmt: skip
     options += ("--cpu", "--beam", "1", "--max-len-b", "3")
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in tokens), encoding="utf-8")
+    write_lines(tmp_path / "input", tokens)
     printed = run_command(
         "fairseq-interactive", data, "-s", "en", "-t", "de", *options, "--input", tmp_path / "input"
     )
@@ -173,14 +164,10 @@ def test_validation_from_the_training_pairs(corpus, tmp_path):
     is not used."""
     options = ("--from", str(corpus), "--output=out", "--vocabulary=50")
     prepare("wmt14_en_de", *options, "--validation", "train", cwd=tmp_path)
-    whole = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
-    plain = [
-        (tmp_path / "out" / "plain" / f"{split}.en").read_text().splitlines()
-        for split in ("train", "valid")
-    ]
-    assert plain[1] == whole[99::100] and plain[0] == [
-        line for number, line in enumerate(whole, 1) if number % 100
-    ]
+    whole = read_lines(corpus / "train.en")
+    plain = [read_lines(tmp_path / "out" / "plain" / f"{split}.en") for split in ("train", "valid")]
+    assert plain[1] == whole[99::100]
+    assert plain[0] == [line for number, line in enumerate(whole, 1) if number % 100]
     assert not (tmp_path / "out" / "reference" / "valid.de").exists()
     assert "other settings: tokenizer=moses validation=train" in refused(
         "wmt14_en_de", *options, cwd=tmp_path
@@ -197,14 +184,9 @@ def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_th
     (tmp_path / "source").mkdir()
     for name in NAMES:
         lines = [" ".join("ab"[name.endswith("de")] * pair[name.endswith("de")]) for pair in pairs]
-        (tmp_path / "source" / name).write_text(
-            "".join(f"{line}\n" for line in [*lines, "aa bb aa bb"])
-        )
+        write_lines(tmp_path / "source" / name, [*lines, "aa bb aa bb"])
     prepare("wmt14_en_de", "--from", "source", "--output", "out", "--vocabulary", "1", cwd=tmp_path)
-    kept = [
-        (tmp_path / "out" / "text" / f"train.{one}").read_text().splitlines()[:-1]
-        for one in ("en", "de")
-    ]
+    kept = [read_lines(tmp_path / "out" / "text" / f"train.{one}")[:-1] for one in ("en", "de")]
     lengths = [tuple(len(line.split()) for line in pair) for pair in zip_longest(*kept)]
     assert lengths == [pair[::step] for pair in clean for step in (1, -1)]
 
@@ -228,10 +210,7 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
         "kind": "sentencepiece",
         "sentencepiece_model": "tokenizer/sentencepiece.model",
     }
-    assert (
-        len((tmp_path / "out" / "text" / "train.de").read_text(encoding="utf-8").splitlines())
-        == SPLITS["train"]
-    )
+    assert len(read_lines(tmp_path / "out" / "text" / "train.de")) == SPLITS["train"]
 
 
 def test_archives_of_wmt(tmp_path):
@@ -246,7 +225,7 @@ def test_archives_of_wmt(tmp_path):
     for name in NAMES:
         split, language = name.split(".")
         expected = [line.format(language) for line in TEXTS[split]]
-        assert (tmp_path / "out" / "plain" / name).read_text().splitlines() == expected
+        assert read_lines(tmp_path / "out" / "plain" / name) == expected
 
 
 def test_wrong_text_and_options(corpus, tmp_path):

@@ -27,9 +27,8 @@ def test_every_form_gives_the_same_text(tmp_path, write):
     not need."""
     write(tmp_path / "given", TEXTS)
     first = prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
-    assert (
-        first.stderr.count("is not that of wikitext-2-v1") == 3 and "--only-source" in first.stdout
-    )
+    assert first.stderr.count("is not that of wikitext-2-v1") == 3
+    assert "--only-source" in first.stdout
     assert text_of(tmp_path / "out") == TEXTS
     lines = {
         split: (tmp_path / "out" / "encoded" / split).read_text().split("\n") for split in SPLITS
@@ -51,10 +50,10 @@ def test_what_is_not_the_corpus_is_named(tmp_path):
     (tmp_path / "damaged.zip").write_bytes((tmp_path / "raw.zip").read_bytes()[:-30])
     for number, (arguments, said) in enumerate((
         (("--from", "raw-folder"), "found no <unk>, as in the raw version; expected wikitext-2-v1"),
-        (("--from", "raw.zip"), "raw.zip: found no wiki.train.tokens and no train-*.parquet; "
-            "expected wikitext-2-v1,"),
-        (("--from", "damaged.zip"), "damaged.zip: found no archive that can be unpacked; expected "
-            "wikitext-2-v1.zip"),
+        (("--from", "raw.zip"),
+        "raw.zip: found no wiki.train.tokens and no train-*.parquet; expected wikitext-2-v1,"),
+        (("--from", "damaged.zip"),
+        "damaged.zip: found no archive that can be unpacked; expected wikitext-2-v1.zip"),
         (("--from", "my files, é"), "my files, é'; expected letters, digits and /._+=- only"),
         (("--tokenizer", "gpt2", "--vocabulary", "9"), "--vocabulary: found it with gpt2"),
         (("--form", "x"), "found --form; expected --from --tokenizer"),
@@ -83,9 +82,8 @@ def test_ids_of_gpt2(tmp_path, shared_data):
     options = ("--from", "given", "--tokenizer=gpt2", "--output=out")
     prepare("wikitext2", *options, cwd=tmp_path)
     bpe = manifest_of(tmp_path / "out")["bpe"]
-    assert bpe.pop("kind") == "gpt2" and all(
-        (tmp_path / "out" / path).is_file() for path in bpe.values()
-    )
+    assert bpe.pop("kind") == "gpt2"
+    assert all((tmp_path / "out" / path).is_file() for path in bpe.values())
     (tmp_path / "data" / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
     shutil.rmtree(tmp_path / "out")
     assert "vocab.bpe: found another digest" in refused("wikitext2", *options, cwd=tmp_path)
@@ -127,9 +125,8 @@ def test_a_text_and_another_one_in_its_tokens(tmp_path):
     for name in ("data-bin/dict.txt", "tokenizer/sentencepiece.model"):
         assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     (line,) = binarized(tmp_path / "same", "test")
-    assert (
-        "".join(token for token in line if token != "<unk>") == "▁role▁playing" and "<unk>" in line
-    )
+    assert "".join(token for token in line if token != "<unk>") == "▁role▁playing"
+    assert "<unk>" in line
     assert "found no manifest.json there" in refused("text", "--tokens-of", "new", cwd=tmp_path)
 
 

@@ -15,8 +15,7 @@ pytestmark = pytest.mark.slow
 
 TRAINING = (
     "--cpu --seed 3 --num-workers 0 --disable-validation --optimizer sgd --momentum 0.9 --lr 0.5 "
-    "--max-update 6 "
-    "--required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints "
+    "--max-update 6 --required-batch-size-multiple 1 --curriculum 100 --no-epoch-checkpoints "
     "--load-checkpoint-on-all-dp-ranks"
 ).split()
 """Batches keep their order, so that a batch of each worker makes up one of a single process. The
@@ -56,12 +55,9 @@ class Case(NamedTuple):
 
     def __str__(self):
         parts = (
-            self.criterion,
-            self.update_freq,
-            "tied" if self.tied else "untied",
-            self.ddp,
+            self.criterion, self.update_freq, "tied" if self.tied else "untied", self.ddp,
             self.batches,
-        )
+        )  # fmt: skip
         return "-".join(map(str, parts)) + self.event
 
     def options(self, checkpoint=None, joined=1):
@@ -168,13 +164,8 @@ def test_two_workers_train_as_one_with_the_joined_batch(trainings, lm_data, case
     if case.batches != "mixed":
         dummies = [update["dummies"] for update in two[1]["updates"]]
         assert len(one["updates"]) == 6 and dummies == [
-            0,
-            0,
-            0,
-            0,
-            0,
-            int(case.batches == "uneven"),
-        ]
+            0, 0, 0, 0, 0, int(case.batches == "uneven"),
+        ]  # fmt: skip
 
     # Beside fairseq's gradients and logs: at most one sum of V counts for an update, and for a
     # micro-batch where these are counted at once.

@@ -10,12 +10,13 @@ from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
 from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.metrics import align_sim, orthogonal_align_sim, relative_frequency_groups
 from tests.commands import LANGUAGE_MODEL, TRANSLATION, cells, refused, run, save_checkpoint
+from tests.conftest import read_lines
 
 GROUPS = ("frequent", "medium", "rare", "total")
 
 
 def sentences(data, language):
-    return [line.split() for line in (data.parent / f"train.{language}").read_text().splitlines()]
+    return [line.split() for line in read_lines(data.parent / f"train.{language}")]
 
 
 @pytest.fixture(scope="module")
@@ -95,19 +96,15 @@ def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):
     path = model(tmp_path / "m", mt_data)
     for checkpoint, data, options, words in (
         (
-            path,
-            mt_data,
-            ("--name", "labeled tokens"),
+            path, mt_data, ("--name", "labeled tokens"),
             "--name: found 'labeled tokens', a row of its own",
         ),
         (
-            path,
-            separate,
-            (),
+            path, separate, (),
             "found separate dictionaries; AlignSim expects that of fairseq-preprocess --joined",
         ),
         (language, lm_data, (), "found a language model; AlignSim expects"),
-    ):
+    ):  # fmt: skip
         assert words in refused(
             capsys, "align-sim", checkpoint, "--data", data, "--alignments", links, *options
         )
@@ -121,7 +118,7 @@ def test_align_with_eflomal(mt_data, tmp_path, capsys):
     printed = run(capsys, "align", mt_data, "--output", output)
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
     assert "|model:3|symmetrized:intersection|languages:en-de|sentence-pairs:80|" in printed
-    lines = output.read_text().splitlines()
+    lines = read_lines(output)
     pairs = list(zip(sentences(mt_data, "en"), sentences(mt_data, "de"), lines, strict=True))
     linked = [
         (source[s], target[t]) for source, target, line in pairs for s, t in parse_links(line)

@@ -22,10 +22,8 @@ from tests.small_trainings import (
     trainer_for,
 )
 
-UNIGRAM_LM, UNIGRAM_MT = (
-    [*LM, "--arch", "transformer_lm_unigram"],
-    [*MT, "--arch", "transformer_unigram_tiny"],
-)
+UNIGRAM_LM = [*LM, "--arch", "transformer_lm_unigram"]
+UNIGRAM_MT = [*MT, "--arch", "transformer_unigram_tiny"]
 CRITERIONS = {"f2": "f2_softmax", "unigram": "agg"}
 OF_LAYER = {"f2": {"class_weight", "class_of_token"}, "unigram": {"bias_shift", "counts"}}
 BASES = [("f2", F2_LM), ("f2", F2_MT), ("unigram", UNIGRAM_LM), ("unigram", UNIGRAM_MT)]
@@ -102,9 +100,8 @@ def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch
     other = task.build_model(cfg.model)
     other.load_state_dict(model.state_dict(), model_cfg=cfg.model)
     Trainer(cfg, task, other, criterion).lr_step(1)
-    assert len(counted) == 1 and other.decoder.output_projection.weight.equal(
-        model.decoder.output_projection.weight
-    )
+    assert len(counted) == 1
+    assert other.decoder.output_projection.weight.equal(model.decoder.output_projection.weight)
 
 
 def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):

@@ -58,9 +58,9 @@ def test_a_copy_onto_a_link_goes_where_it_leads(tmp_path):
     link.symlink_to(elsewhere / "kept.pt")
     (tmp_path / "checkpoint_1_2.pt").write_bytes(b"new")
     assert AtomicPathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(link), overwrite=True)
-    assert (
-        link.is_symlink() and os.listdir(elsewhere) == ["kept.pt"] and link.read_bytes() == b"new"
-    )
+    assert link.is_symlink()
+    assert os.listdir(elsewhere) == ["kept.pt"]
+    assert link.read_bytes() == b"new"
 
 
 def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):

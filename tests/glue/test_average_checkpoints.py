@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
+from torch.testing import assert_close
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import changed, diverge, refused, run, table
@@ -42,21 +43,16 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, option
     output, paths = tmp_path / "new folder" / "average.pt", [trained / name for name in names]
     _, rows = table(
         run(
-            capsys,
-            "average-checkpoints",
-            *((trained, *options) if options else paths),
-            "--output",
+            capsys, "average-checkpoints", *((trained, *options) if options else paths), "--output",
             output,
         )
-    )
+    )  # fmt: skip
     first = Checkpoint(paths[0])
     assert [row[0] for row in rows] == list(map(str, paths))
     assert rows[0][1] == str(first.updates)
     found, *states = (torch.load(path, weights_only=True)["model"] for path in (output, *paths))
     assert list(found) == list(states[0])
-    torch.testing.assert_close(
-        found, {name: sum(s[name] for s in states) / len(states) for name in found}
-    )
+    assert_close(found, {name: sum(s[name] for s in states) / len(states) for name in found})
     assert Checkpoint(output).updates == first.updates
 
 
@@ -86,26 +82,19 @@ def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
     for reset in (True, False):
         trainer = Trainer(*build(lm_data, "--criterion", "mle", TIED))
         trainer.load_checkpoint(str(path), reset, reset, reset_meters=reset)
-        torch.testing.assert_close(trainer.model.state_dict(), expected)
+        assert_close(trainer.model.state_dict(), expected)
     models, _ = load_model_ensemble([str(path)], arg_overrides={"data": str(lm_data)})
-    torch.testing.assert_close(models[0].state_dict(), expected)
+    assert_close(models[0].state_dict(), expected)
 
 
 def test_a_checkpoint_that_cannot_be_averaged_leaves_the_old_file(trained, tmp_path, capsys):
-    bad, output = (
-        changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge),
-        tmp_path / "average.pt",
-    )
+    bad = changed(trained / "checkpoint9.pt", tmp_path / "bad.pt", diverge)
+    output = tmp_path / "average.pt"
     old = shutil.copy(trained / "checkpoint8.pt", output).read_bytes()
     error = refused(
-        capsys,
-        "average-checkpoints",
-        trained / "checkpoint8.pt",
-        bad,
-        "--force",
-        "--output",
+        capsys, "average-checkpoints", trained / "checkpoint8.pt", bad, "--force", "--output",
         output,
-    )
+    )  # fmt: skip
     assert "bad.pt" in error and "found an infinity or NaN in decoder." in error
     assert output.read_bytes() == old and not list(tmp_path.glob(".*"))
 
@@ -125,12 +114,10 @@ def test_an_existing_file_is_replaced_if_asked_and_a_link_leads_to_it(trained, t
 
 
 def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
-    a, b, new, linked = (
-        trained / "checkpoint8.pt",
-        trained / "checkpoint9.pt",
-        tmp_path / "new.pt",
-        tmp_path / "l.pt",
-    )
+    a = trained / "checkpoint8.pt"
+    b = trained / "checkpoint9.pt"
+    new = tmp_path / "new.pt"
+    linked = tmp_path / "l.pt"
     linked.symlink_to(a)
     for arguments, words in (
         ((a,), "two checkpoints or more, each once"),

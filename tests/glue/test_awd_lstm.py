@@ -13,6 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.utils import import_user_module
 from torch.nn import functional
+from torch.testing import assert_close
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.evaluation import BinarizedText, generate_texts, perplexity
@@ -34,8 +35,7 @@ AWD = (
 ).split()
 PLAIN = (
     "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 "
-    "--dropout-weight 0 "
-    "--activation-penalty 0 --temporal-penalty 0"
+    "--dropout-weight 0 --activation-penalty 0 --temporal-penalty 0"
 ).split()
 NT_ASGD = ("--optimizer", "nt_asgd", "--lr", "5", "--clip-norm", "0.25", "--asgd-patience", "1")
 
@@ -54,7 +54,7 @@ def test_weight_dropout_drops_recurrent_entries_once_per_batch():
     reference = torch.nn.LSTM(5, 5).double()
     reference.load_state_dict({**layer.state_dict(), "weight_hh_l0": dropped})
     expected, _ = reference(functional.embedding(tokens, embedding).transpose(0, 1))
-    torch.testing.assert_close(features, expected.transpose(0, 1))
+    assert_close(features, expected.transpose(0, 1))
     features.sum().backward()
     assert (layer.weight_hh_l0.grad == 0).any() and layer.weight_hh_l0.grad.any()
 
@@ -68,7 +68,7 @@ def test_activation_penalty_by_hand():
     size = torch.cat([d for d, _ in rows]).pow(2).mean()
     change = torch.cat([r[1:] - r[:-1] for _, r in rows]).pow(2).mean()
     found = activation_penalty(dropped, raw, kept, alpha=2.0, beta=0.5)
-    torch.testing.assert_close(found.double(), 2 * size + 0.5 * change, rtol=1e-5, atol=1e-5)
+    assert_close(found.double(), 2 * size + 0.5 * change, rtol=1e-5, atol=1e-5)
 
 
 def steps(optimizer, parameters, gradients):
@@ -88,7 +88,7 @@ def test_equals_asgd_of_torch_after_the_trigger():
     ours = NTASGD(parameters, lr=0.25, weight_decay=0.01, patience=5)
     steps(ours, parameters, gradients[:before])
     steps(torch.optim.SGD(copies, lr=0.25, weight_decay=0.01), copies, gradients[:before])
-    torch.testing.assert_close(parameters, copies, rtol=0, atol=1e-14)
+    assert_close(parameters, copies, rtol=0, atol=1e-14)
     assert [ours.observe(loss, number) for number, loss in enumerate([1.0] * 6 + [2.0])] == [
         False
     ] * 6 + [True]
@@ -96,10 +96,10 @@ def test_equals_asgd_of_torch_after_the_trigger():
     for step in gradients[before:]:
         steps(ours, parameters, [step])
         steps(theirs, copies, [step])
-        torch.testing.assert_close(parameters, copies, rtol=0, atol=1e-13)
+        assert_close(parameters, copies, rtol=0, atol=1e-13)
         averages = [theirs.state[copy]["ax"] for copy in copies]
         ours.swap()
-        torch.testing.assert_close([p.detach() for p in parameters], averages, rtol=0, atol=1e-7)
+        assert_close([p.detach() for p in parameters], averages, rtol=0, atol=1e-7)
         ours.swap()
 
 
@@ -147,12 +147,12 @@ def test_equals_the_loop(size, theta, weight):
     """Whatever the blocks that the text is read in."""
     h, y, log_probs = torch.randn(40, 4), torch.randint(6, (40,)), torch.randn(40, 6).log_softmax(1)
     expected = loop(h, y, log_probs.exp(), size, theta, weight)
-    torch.testing.assert_close(expected.sum(1), torch.ones(len(y), dtype=torch.float64))
+    assert_close(expected.sum(1), torch.ones(len(y), dtype=torch.float64))
     for blocks in ([40], [1] * 40, [3, 20, 1, 16]):
         cache = ContinuousCache(CacheOptions(size, theta, weight))
         parts = zip(h.split(blocks), y.split(blocks), log_probs.split(blocks), strict=True)
         found = torch.cat([cache.add(*part) for part in parts])
-        torch.testing.assert_close(found.exp().double(), expected, rtol=1e-5, atol=1e-7)
+        assert_close(found.exp().double(), expected, rtol=1e-5, atol=1e-7)
 
 
 def stream(tokens, length, seed=None):
@@ -180,9 +180,8 @@ def test_rows_continue_each_other(seed):
         assert torch.equal(
             torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1), read - 1
         )
-        assert sum(data.sizes) == 1000 and all(
-            data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data))
-        )
+        assert sum(data.sizes) == 1000
+        assert all(data.num_tokens(i) == len(data[i]["target"]) for i in range(len(data)))
 
 
 def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
@@ -195,9 +194,8 @@ def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
     lengths = np.concatenate(lengths)
     short = lengths < 52
     assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5
-    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2) and lengths[
-        ~short
-    ].std() == pytest.approx(5, abs=0.2)
+    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2)
+    assert lengths[~short].std() == pytest.approx(5, abs=0.2)
 
 
 def test_the_state_is_carried_over_batches(lm_data):
@@ -211,11 +209,11 @@ def test_the_state_is_carried_over_batches(lm_data):
     for train in (True, False):
         model.train(train)
         parts = [model(**batch["net_input"])[0] for batch in batches]
-        torch.testing.assert_close(torch.cat(parts, dim=1), model(whole)[0])
+        assert_close(torch.cat(parts, dim=1), model(whole)[0])
     model.train()
     model(whole[:, :4], continues=True)
     model(whole[:3, :4])  # an update on other text
-    torch.testing.assert_close(model(whole, continues=True)[0], model(whole)[0])
+    assert_close(model(whole, continues=True)[0], model(whole)[0])
 
 
 @pytest.mark.slow
@@ -235,9 +233,7 @@ def test_the_learning_rate_follows_the_length(lm_data):
     log = trainer.train_step([batch])
     rate = 5 * batch["target"].size(1) / 12
     for (name, parameter), gradient in zip(trainer.model.named_parameters(), expected, strict=True):
-        torch.testing.assert_close(
-            parameter.detach(), before[name] - rate * gradient, rtol=1e-4, atol=1e-6
-        )
+        assert_close(parameter.detach(), before[name] - rate * gradient, rtol=1e-4, atol=1e-6)
     assert trainer.get_lr() == 5
     assert log["activation_penalty"] == pytest.approx(3 * features.square().mean().item(), abs=1e-4)
     assert log["nll_loss"] == pytest.approx(float(nll) / math.log(2), abs=2e-3)
@@ -253,12 +249,12 @@ def test_average_is_validated_and_saved_and_training_goes_on_from_the_weights(lm
         iterates.append([p.detach().clone() for p in trainer.model.parameters()])
     averages = [torch.stack(values).mean(0) for values in zip(*iterates[1:], strict=True)]
     trainer.begin_valid_epoch(1)
-    torch.testing.assert_close([p.detach() for p in trainer.model.parameters()], averages)
+    assert_close([p.detach() for p in trainer.model.parameters()], averages)
     trainer.cfg.checkpoint.no_save = False
     checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, 3.0)
     saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     names = [name for name, _ in trainer.model.named_parameters()]
-    torch.testing.assert_close([saved["model"][name] for name in names], averages)
+    assert_close([saved["model"][name] for name in names], averages)
     resumed, _ = trainer_for(lm_data, *options, base=AWD)
     checkpoint_utils.load_checkpoint(resumed.cfg.checkpoint, resumed)
     for one in (trainer, resumed):
@@ -289,11 +285,9 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
         *AWD, *NT_ASGD, "--criterion", "agg", "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--cpu",
         "--seed", 3, "--num-workers", 0, "--save-dir", tmp_path, "--no-epoch-checkpoints",
     )  # fmt: skip
-    path, script, numbers = (
-        tmp_path / "checkpoint_best.pt",
-        USER_DIR / "evaluate.py",
-        tmp_path / "numbers.json",
-    )
+    path = tmp_path / "checkpoint_best.pt"
+    script = USER_DIR / "evaluate.py"
+    numbers = tmp_path / "numbers.json"
     expected = reference(path, lm_data)
     for cache in (None, (30, 0.5, 0.2)):
         options = (
@@ -310,14 +304,8 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
         )
         assert result["awd"]["perplexity"]["total"] == pytest.approx(expected, rel=1e-5)
     options = (
-        "--path",
-        path,
-        "--task",
-        "language_modeling_streams",
-        "--tokens-per-sample",
-        12,
-        "--cpu",
-    )
+        "--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12, "--cpu",
+    )  # fmt: skip
     assert f"Perplexity: {expected:.2f}" in called(
         "eval-lm", lm_data, "--user-dir", USER_DIR, *options
     )

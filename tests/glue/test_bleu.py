@@ -9,8 +9,8 @@ from sacrebleu import corpus_bleu
 
 from agg_fairseq.metrics import split_compounds, tokenized_bleu
 from tests.commands import cells, read_result, refused, run, save_model
-from tests.conftest import called
-from tests.generate_logs import sentence, write
+from tests.conftest import called, read_lines, write_lines
+from tests.generate_logs import sentence
 from tests.small_trainings import MT
 
 REFERENCES = ["Ein Mann mit Hut .", "Text-zu-Text , sagte er .", "Ein Hund läuft über das Gras ."]
@@ -28,7 +28,9 @@ SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
 def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str):
     pairs = enumerate(zip(references, hypotheses, strict=True))
-    return write(path, [line for i, (r, h) in pairs for line in sentence(i, r, [(-1, h)], decode)])
+    return write_lines(
+        path, [line for i, (r, h) in pairs for line in sentence(i, r, [(-1, h)], decode)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,10 +70,8 @@ LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"
 def test_against_fairseq(pairs):
     """Empty lines among them."""
     hypotheses, references = zip(*pairs, strict=True)
-    found, scorer = (
-        tokenized_bleu(hypotheses, references),
-        scored_by_fairseq(hypotheses, references),
-    )
+    found = tokenized_bleu(hypotheses, references)
+    scorer = scored_by_fairseq(hypotheses, references)
     assert found.score == pytest.approx(scorer.score(), rel=1e-9, abs=1e-9)
     assert (found.hypothesis_length, found.reference_length) == (
         scorer.stat.predlen,
@@ -86,10 +86,8 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     table = cells(printed)
     assert list(table) == ["mle", "agg"]
     scorer = scored_by_fairseq(HYPOTHESES, REFERENCES)
-    assert (
-        table["mle"]["BLEU"] == f"{scorer.score():.2f}"
-        and table["mle"]["BP"] == f"{scorer.brevity():.3f}"
-    )
+    assert table["mle"]["BLEU"] == f"{scorer.score():.2f}"
+    assert table["mle"]["BP"] == f"{scorer.brevity():.3f}"
     assert (
         table["agg"].items()
         >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
@@ -129,9 +127,8 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
     result = read_result(tmp_path / "a.json")
-    assert result.signature == printed.splitlines()[-1] and result.facts["reference"] == str(
-        reference
-    )
+    assert result.signature == printed.splitlines()[-1]
+    assert result.facts["reference"] == str(reference)
     assert result["a"]["sacrebleu"] == pytest.approx(expected.score, rel=1e-12)
     assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
     assert (result["a"]["bleu"] is None) == (case == "decoded")
@@ -143,7 +140,7 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "other.log", HYPOTHESES, [*REFERENCES[:2], "x"])
     write_log(tmp_path / "decoded.log", decode=str.upper)  # lacks the tokens of the references
     write_log(tmp_path / "bpe.log", ["Ei@@ n Hund", "x", "y"])
-    write(tmp_path / "short", PLAIN_REFERENCES[:2])
+    write_lines(tmp_path / "short", PLAIN_REFERENCES[:2])
     for *arguments, words in (
         ("bpe.log", "found sub-words, 'Ei@@ n Hund'; run fairseq-generate with --remove-bpe"),
         ("a.log", "--reference", "short", "found 2 lines; expected 3, as in"),
@@ -166,15 +163,10 @@ def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
     run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
     found = read_result(tmp_path / "a.json")["1"]
-    assert found["sentences"] == len(reference.read_text().splitlines()) == 12
+    assert found["sentences"] == len(read_lines(reference)) == 12
     lengths = [found[f"bleu_{side}_length"] for side in ("hypothesis", "reference")]
-    said = next(
-        line
-        for line in log.read_text().splitlines()
-        if line.startswith("Generate test with beam=2")
-    )
-    assert (
-        "syslen={}, reflen={}".format(*lengths) in said and f"BLEU4 = {found['bleu']:.2f}," in said
-    )
+    said = next(line for line in read_lines(log) if line.startswith("Generate test with beam=2"))
+    assert "syslen={}, reflen={}".format(*lengths) in said
+    assert f"BLEU4 = {found['bleu']:.2f}," in said
     expected = "--required-batch-size-multiple 1"
     assert expected in refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)

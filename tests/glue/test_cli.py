@@ -108,17 +108,9 @@ def test_only_what_a_command_wrote_is_written_over(
     """Of every kind of file; a checkpoint only over a checkpoint, and so on."""
     monkeypatch.chdir(tmp_path)
     texts = (
-        "generate-lm",
-        good_checkpoint,
-        "--data",
-        lm_data,
-        "--prefix-length",
-        5,
-        "--length",
-        5,
-        "--max-texts",
-        1,
-    )
+        "generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5,
+        "--max-texts", 1,
+    )  # fmt: skip
     calibrate = ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test")
     writing = {
         "numbers": ("isotropy", good_checkpoint, "--json"),

@@ -180,10 +180,8 @@ def test_sizes_of_the_papers(folder):
             assert cfg.dataset.max_tokens % cfg.task.tokens_per_sample == 0
             assert cfg.model.share_decoder_input_output_embed == (not size.startswith("f2"))
         else:
-            assert cfg.model.share_all_embeddings and (
-                cfg.task.source_lang,
-                cfg.task.target_lang,
-            ) == ("en", "de")
+            assert cfg.model.share_all_embeddings
+            assert (cfg.task.source_lang, cfg.task.target_lang) == ("en", "de")
             # their Sec. 6.1
             assert cfg.checkpoint.keep_interval_updates == (20 if size == "vaswani-big" else 5)
             assert cfg.criterion.label_smoothing == 0.1
@@ -209,10 +207,8 @@ def test_criterions_of_the_papers(folder):
         sizes = sizes_of(folder, name)
         assert configured(folder, name, f"size={sizes[0]}").criterion._name == expected["_name"]
         for size in sizes:
-            cfg, plain = (
-                written(folder, name, f"size={size}"),
-                written(folder, "mle", f"size={size}"),
-            )
+            cfg = written(folder, name, f"size={size}")
+            plain = written(folder, "mle", f"size={size}")
             smoothing = {"label_smoothing": 0.1} if folder == "wmt14_en_de" else {}
             if size == "tiny" or name == "freeze-until":
                 assert (

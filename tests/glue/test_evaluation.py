@@ -25,13 +25,16 @@ def shape(value):
         names = {}
         for name, item in value.items():
             if name != "criterion":
-                names.setdefault(
-                    json.dumps(shape(item), ensure_ascii=False).replace('"', ""), []
-                ).append(name)
+                names.setdefault(line_of(item), []).append(name)
         return {of_type: ", ".join(of_names) for of_type, of_names in names.items()}
     return {str: "text", bool: "flag", int: "number", float: "number", type(None): "null"}[
         type(value)
     ]
+
+
+def line_of(value):
+    """Its shape, as text."""
+    return json.dumps(shape(value), ensure_ascii=False).replace('"', "")
 
 
 def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
@@ -57,9 +60,16 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
         "text_metrics": evaluation.text_metrics({"t": tmp_path / "t.jsonl"}, lm_data),
         "bleu": evaluation.bleu({"log": tmp_path / "log"}),
     }
-    shapes = {
-        name: shape(json.loads(json.dumps(result.json()))) for name, result in results.items()
-    }
+    shapes = {}
+    for name, result in results.items():
+        parts = json.loads(json.dumps(result.json()))
+        of_all = {part: parts.pop(part) for part in ("signature", "version", "schema", "labels")}
+        assert shape(of_all) == {
+            "text": "signature, version",
+            "number": "schema",
+            "[text]": "labels",
+        }
+        shapes[name] = {part: line_of(value) for part, value in parts.items()}
     found = {"schema": SCHEMA, "json": shapes}
     path = ROOT / "tests" / "glue" / "json_schema.json"
     golden = json.loads(path.read_text())

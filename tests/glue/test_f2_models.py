@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
@@ -31,10 +32,8 @@ PAD, BOS, EOS = 1, 0, 2
 def test_classes_follow_the_target_side_counts(mt_data, lm_data):
     """A joined dictionary is sorted by the counts of both languages; the classes are not."""
     task, model = build(mt_data, "--criterion", "f2_softmax", base=F2_MT)[1:3]
-    counts, found = (
-        target_counts(mt_data, task.target_dictionary),
-        model.decoder.output_projection.class_of_token,
-    )
+    counts = target_counts(mt_data, task.target_dictionary)
+    found = model.decoder.output_projection.class_of_token
     assert (counts[4:] == 0).any() and not (counts[4:].diff() <= 0).all(), (
         "else this test shows nothing"
     )
@@ -83,7 +82,7 @@ def test_loss_and_gradients_equal_those_of_fairseqs_criterion(
     logs, expected_logs = [], []
     for batch in batches(cfg, task)[:3]:
         found, expected = criterion(model, batch), reference(model, batch)
-        torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=1e-5)
+        assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=1e-5)
         assert (
             found[1]
             == expected[1]
@@ -95,7 +94,7 @@ def test_loss_and_gradients_equal_those_of_fairseqs_criterion(
             torch.autograd.grad(expected[0], parameters),
         )
         # fairseq's log-softmax is of float32
-        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+        assert_close(*gradients, rtol=1e-4, atol=1e-5)
         logs.append(found[2])
         expected_logs.append(expected[2])
     found, expected = logged(criterion, logs), logged(reference, expected_logs)
@@ -116,7 +115,7 @@ def test_the_cosine_regularizer_is_added(lm_data):
     batch, weight = batches(cfg, task)[0], model.decoder.output_projection.weight
     loss, size, log = criterion(model.eval(), batch)
     assert log["cosreg"] == cosine_regularizer(weight, ignore_index=1) != 0
-    torch.testing.assert_close(loss, log["nll_loss"] + 3 * size * log["cosreg"])
+    assert_close(loss, log["nll_loss"] + 3 * size * log["cosreg"])
 
 
 GENERATORS = {
@@ -151,24 +150,15 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
     of_token = after.parameters["decoder.output_projection.class_of_token"].long()
     assert torch.equal(of_token, mefmax(counts))
     for number, row in enumerate(after.parameters["decoder.output_projection.class_weight"]):
-        members, share = (
-            before.output_embedding.weight[of_token == number],
-            counts[of_token == number].float(),
-        )
+        members = before.output_embedding.weight[of_token == number]
+        share = counts[of_token == number].float()
         expected = (share @ members) / share.sum() if share.sum() else members.mean(0)
         # tokens that do not occur count a thousandth
-        torch.testing.assert_close(row, expected, rtol=1e-2, atol=1e-4)
+        assert_close(row, expected, rtol=1e-2, atol=1e-4)
     others = (
-        *F2_LM,
-        *COMMON,
-        TIED,
-        "--criterion",
-        "f2_softmax",
-        "--f2-assignment",
-        "equal-token",
-        "--f2-classes",
-        9,
-    )
+        *F2_LM, *COMMON, TIED, "--criterion", "f2_softmax", "--f2-assignment", "equal-token",
+        "--f2-classes", 9,
+    )  # fmt: skip
     status, _, _, err = call(
         "train", lm_data, *others, "--finetune-from-model", saved / "checkpoint_last.pt"
     )
@@ -288,13 +278,13 @@ def test_scoring_is_joint_whatever_the_decoding(lm_data):
     with torch.no_grad():
         features, _ = model(tokens, features_only=True)
         expected = model.decoder.output_projection.log_prob(features)
-        torch.testing.assert_close(model(tokens)[0], expected)
+        assert_close(model(tokens)[0], expected)
         normalized = model.get_normalized_probs(model(tokens), log_probs=True)
-        torch.testing.assert_close(normalized, expected, rtol=1e-5, atol=1e-5)
+        assert_close(normalized, expected, rtol=1e-5, atol=1e-5)
         steps = [
             model.decoder(tokens[:, :n], incremental_state=state, features_only=True)[0]
             for n in range(1, 8)
         ]
-        torch.testing.assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
+        assert_close(torch.cat(steps, 1), features, rtol=1e-4, atol=1e-5)
         model.train()
-        torch.testing.assert_close(model(tokens)[0], expected)  # dropout is 0
+        assert_close(model(tokens)[0], expected)  # dropout is 0

@@ -11,11 +11,12 @@ from fairseq.data import iterators
 from fairseq.trainer import Trainer
 from torch import nn
 from torch.nn import functional
+from torch.testing import assert_close
 
 from agg_fairseq.modules.linear_logits import LARGEST
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
-from tests.conftest import run_command, zipf_text
+from tests.conftest import run_command, write_lines, zipf_text
 from tests.small_trainings import (
     F2_LM,
     FAMILIES,
@@ -65,8 +66,8 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         results.append(((loss, size), gradients, logged(objective, [log])))
     (found, gradients, log), (expected, expected_gradients, expected_log) = results
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-4)
+    assert_close(found, expected)
+    assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-4)
     expected_log.setdefault("nll_loss", expected_log["loss"])
     for name in ("loss", "ppl", "nll_loss"):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
@@ -84,16 +85,9 @@ def test_models_that_are_refused(lm_data, base, capsys):
 
 def multilingual(task, *options):
     return (
-        "--task",
-        task,
-        "--lang-pairs",
-        "en-de,de-en",
-        "--max-tokens",
-        "64",
-        "--dropout",
-        "0",
+        "--task", task, "--lang-pairs", "en-de,de-en", "--max-tokens", "64", "--dropout", "0",
         *options,
-    )
+    )  # fmt: skip
 
 
 TASKS = {
@@ -147,21 +141,12 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
         trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
         assert "found no split 'train'" in one_line(capsys, trainer.get_train_iterator, epoch=1)
     for seed, side in enumerate(("en", "de")):
-        (tmp_path / f"train.{side}").write_text(
-            "\n".join(zipf_text(40, words=20 + seed, prefix=side)) + "\n"
-        )
+        write_lines(tmp_path / f"train.{side}", zipf_text(40, words=20 + seed, prefix=side))
     data, base = tmp_path / "bin", TASKS["multilingual_translation"]
     run_command(
-        "fairseq-preprocess",
-        "-s",
-        "en",
-        "-t",
-        "de",
-        "--trainpref",
-        tmp_path / "train",
-        "--destdir",
-        data,
-    )
+        "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train",
+        "--destdir", data,
+    )  # fmt: skip
     for name in ("agg", "face", "agps", "freeze_rare"):
         error = one_line(capsys, trainer_for, data, "--criterion", name, base=base)
         assert "the task multilingual_translation" in error and "--joined-dictionary" in error
@@ -219,12 +204,12 @@ def test_what_an_output_layer_computes_is_trained(kind):
         found = objective(model, sample)[0]
         logits, target = model(features)[0].flatten(0, 1), sample["target"].flatten()
         expected = functional.cross_entropy(logits, target, reduction="sum")
-        torch.testing.assert_close(found, expected)
+        assert_close(found, expected)
         inputs = (features, weight)
         for one, other in zip(
             *(torch.autograd.grad(loss, inputs) for loss in (found, expected)), strict=True
         ):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+            assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +219,6 @@ def test_what_an_output_layer_computes_is_trained(kind):
         (lambda d, h: plain(d, h) + d.offset, unchanged, "depends on decoder.offset beside"),
         (lambda d, h: plain(d, h.detach()).detach(), unchanged, "not depend on decoder.output_pr"),
         (masked_from_the_second_position, unchanged, "output_layer is not s (H Wᵀ + b)"),
-        (lambda d, h: plain(d, h).clamp_(-1, 1), unchanged, "output_layer is not s (H Wᵀ + b)"),
-        (lambda d, h: plain(d, functional.layer_norm(h, [8])), unchanged, "output_layer is not s"),
         (plain, lambda model, z: 0.5 * z, "returns something else"),
         (plain, lambda model, z: model.decoder.scale * z, "returns something else"),
         (plain, lambda model, z: z.clamp_(-1, 1), "returns something else"),
@@ -265,7 +248,7 @@ def test_unused_parameters_are_looked_for(lm_data, name):
             trainer.model.zero_grad()
             trainer.criterion(wrapped, sample)[0].backward()
             found = [parameter.grad for parameter in trainer.model.parameters()]
-            torch.testing.assert_close(found, [*expected])
+            assert_close(found, [*expected])
         with torch.no_grad():
             assert trainer.criterion(wrapped, sample)[0].isfinite()
     finally:

@@ -12,6 +12,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.decoding import continuation
 from agg_fairseq.models.from_checkpoint import build_model
 from tests.commands import read_result, refused, save_model
+from tests.conftest import read_lines
 from tests.small_trainings import build
 
 PAD, BOS, EOS = 1, 0, 2
@@ -114,7 +115,7 @@ def generate(data, checkpoint, output, *arguments):
 @pytest.fixture(scope="module")
 def stream(lm_data):
     known = {line.split()[0] for line in open(lm_data / "dict.txt")} | {"</s>"}
-    lines = (lm_data.parent / "test").read_text().splitlines()
+    lines = read_lines(lm_data.parent / "test")
     return [
         word if word in known else "<unk>" for line in lines for word in [*line.split(), "</s>"]
     ]
@@ -146,9 +147,8 @@ def test_the_first_texts_are_those_of_all_whatever_the_batch(lm_data, checkpoint
             _, found = generate(
                 lm_data, checkpoint, tmp_path / "f.jsonl", *LENGTHS, *options, *more
             )
-            assert found == whole[: len(found)] and len(found) == (
-                3 if "--max-texts" in more else len(whole)
-            )
+            assert found == whole[: len(found)]
+            assert len(found) == (3 if "--max-texts" in more else len(whole))
 
 
 def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path):

@@ -23,15 +23,9 @@ OBJECTIVES = {
     "freeze_rare": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
     "f2_softmax": ("--criterion", "f2_softmax"),
     "agg, embedding adam": (
-        *AGG,
-        "--agg-window",
-        3,
-        "--optimizer",
-        "embedding_adam",
-        "--embedding-beta2",
-        0.9,
+        *AGG, "--agg-window", 3, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9,
     ),
-}
+}  # fmt: skip
 FP16 = {
     "fp16": ("--fp16",),
     "fp16 not flat": ("--fp16", "--fp16-no-flatten-grads"),

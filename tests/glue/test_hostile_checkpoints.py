@@ -106,10 +106,8 @@ def test_what_is_no_model_is_refused_in_one_line(kind, lm_data, tmp_path, capsys
 
 def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
     """torch does not look: it would load other weights."""
-    path, content = (
-        tmp_path / "checkpoint.pt",
-        bytearray(saved(checkpoint(model={WEIGHT: torch.ones(1000, 4)}))),
-    )
+    path = tmp_path / "checkpoint.pt"
+    content = bytearray(saved(checkpoint(model={WEIGHT: torch.ones(1000, 4)})))
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert not torch.equal(torch.load(path)["model"][WEIGHT], torch.ones(1000, 4)), (

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from agg_fairseq import decoding
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
@@ -93,9 +94,8 @@ def test_rare_by_relative_frequency(mt_data):
         counts[token] / total < 0.03 and token not in special and not word.startswith("madeup")
         for token, word in enumerate(dictionary.symbols)
     ]
-    assert trainer.criterion.rare.tolist() == expected and 0 < sum(expected) < len(
-        dictionary
-    ) - len(special)
+    assert trainer.criterion.rare.tolist() == expected
+    assert 0 < sum(expected) < len(dictionary) - len(special)
 
 
 def test_face_counts_its_own_predictions(lm_data):
@@ -117,7 +117,7 @@ def test_face_counts_its_own_predictions(lm_data):
     target = data[0]["target"]
     found = criterion.objective.position_weight(target)[target != pad]
     weights *= len(weights) / weights.sum()
-    torch.testing.assert_close(found, weights[target[target != pad]])
+    assert_close(found, weights[target[target != pad]])
 
 
 SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
@@ -167,13 +167,12 @@ def test_sequence_loss_equals_the_paper(lm_data):
     punished = -(1 - p.gather(2, continuation[:, :, None]).squeeze(2)[repeated]).log().sum()
     penalty = cosine_regularizer(model.decoder.output_projection.weight, ignore_index=pad)
     expected = punished + 3 * continuation.numel() * penalty
-    torch.testing.assert_close(log["loss"], expected.detach())
-    torch.testing.assert_close(found, torch.autograd.grad(expected, list(model.parameters())))
+    assert_close(log["loss"], expected.detach())
+    assert_close(found, torch.autograd.grad(expected, list(model.parameters())))
     assert log["sample_size"] == continuation.numel() and log["ul_loss_number"] == 0
     values = logged(trainer.criterion, [log])
-    assert "nll_loss" not in values and values["repeated"] == pytest.approx(
-        repeated.double().mean().item(), abs=1e-4
-    )
+    assert "nll_loss" not in values
+    assert values["repeated"] == pytest.approx(repeated.double().mean().item(), abs=1e-4)
     assert values["ul_sequence_loss"] == pytest.approx(
         punished.item() / repeated.numel() / math.log(2), abs=1e-3
     )

@@ -45,9 +45,8 @@ def test_embedding_adam_has_another_beta2_for_the_output_embedding(lm_data):
         lm_data, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--criterion", "mle"
     )
     rest, own = trainer.optimizer.optimizer.param_groups
-    assert [group["betas"][1] for group in (rest, own)] == [0.999, 0.9] and own["params"][
-        0
-    ].shape == (64, 16)
+    assert [group["betas"][1] for group in (rest, own)] == [0.999, 0.9]
+    assert own["params"][0].shape == (64, 16)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.1])
@@ -77,15 +76,9 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
 def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
     """Whose weight decay is a part of the gradient."""
     options = (
-        "--optimizer",
-        "adam_l2",
-        "--adam-betas",
-        "(0.9, 0.98)",
-        "--adam-eps",
-        1e-6,
-        "--weight-decay",
-        0.1,
-    )
+        "--optimizer", "adam_l2", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6,
+        "--weight-decay", 0.1,
+    )  # fmt: skip
     optimizer = trainer_for(lm_data, *options, "--criterion", "mle")[0].optimizer.optimizer
     assert type(optimizer) is torch.optim.Adam
     expected = {

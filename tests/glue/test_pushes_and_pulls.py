@@ -9,11 +9,9 @@ from scripts.ours.pushes_and_pulls import movements, push_and_pull, ratio, ratio
 
 
 def test_parts_are_the_gradient_and_of_the_pulls_only_targets_have_one():
-    h, w, b = (
-        torch.randn(40, 6).double(),
-        torch.randn(30, 6).double().requires_grad_(),
-        torch.randn(30).double(),
-    )
+    h = torch.randn(40, 6).double()
+    w = torch.randn(30, 6).double().requires_grad_()
+    b = torch.randn(30).double()
     y = torch.randint(20, (40,))
     torch.nn.functional.cross_entropy(h @ w.T + b, y, reduction="sum").backward()
     push, pull = push_and_pull(h, w.detach(), y, b)
@@ -34,11 +32,9 @@ def test_ratio_of_a_constant_scale_is_1_and_of_no_targets_undefined():
 def test_ratio_of_a_simulated_adam_is_that_of_the_formula():
     """Features of one direction; a token that appears once in 40 updates, and is predicted with a
     constant 1e-6."""
-    generator, v, sums = (
-        torch.Generator().manual_seed(1),
-        torch.full((300, 1), 1 / 40),
-        torch.zeros(4, 300).double(),
-    )
+    generator = torch.Generator().manual_seed(1)
+    v = torch.full((300, 1), 1 / 40)
+    sums = torch.zeros(4, 300).double()
     for update in range(4000):
         pull = -(torch.rand(300, 1, generator=generator) < 1 / 40).float()
         push = torch.full((300, 1), 1e-6)
@@ -53,9 +49,8 @@ def test_equal_second_moments_are_gradient_descent(lm_runs, lm_data):
     checkpoint = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
     of = ratios(checkpoint, lm_data)
     groups = ("frequent", "medium", "rare")
-    assert of["rare"][0] > of["frequent"][0] > 0 and of["rare"][1] == pytest.approx(
-        of["rare"][0] * (1 - 0.999) / 2
-    )
+    assert of["rare"][0] > of["frequent"][0] > 0
+    assert of["rare"][1] == pytest.approx(of["rare"][0] * (1 - 0.999) / 2)
     assert all(0 < of[group][2] < 100 for group in groups)
     for state in checkpoint.state["last_optimizer_state"]["state"].values():
         state["exp_avg_sq"].fill_(1e12)  # against which no gradient counts

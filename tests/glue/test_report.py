@@ -21,17 +21,12 @@ def written(lm_runs, lm_data, tmp_path_factory):
     assert (
         main(
             [
-                "word-similarity",
-                *runs,
-                *data,
-                "--datasets",
-                str(folder / "PAIRS.txt"),
-                "--json",
+                "word-similarity", *runs, *data, "--datasets", str(folder / "PAIRS.txt"), "--json",
                 words,
             ]
         )
         == 0
-    )
+    )  # fmt: skip
     options = ["--split", "train", "--max-texts", "3", "--results", words, "--output", str(page)]
     assert main(["report", *runs, *data, *options]) == 0
     return page
@@ -40,18 +35,13 @@ def written(lm_runs, lm_data, tmp_path_factory):
 def test_every_section_of_the_report(written):
     html = written.read_text()
     assert re.findall(r"<h2>(.*)</h2>", html) == [
-        "Runs and "
-        "settings", "Learning "
-            "curves", "Perplexity and "
-            "predictions", "Generated "
-            "texts", "Embeddings",
+        "Runs and settings", "Learning curves", "Perplexity and predictions",
+        "Generated texts", "Embeddings",
         "Other results", "Glossary",
     ]  # fmt: skip
     for words in (
-        "▲ is better than "
-        "mle", "--agg-rare-fraction", "PPL within "
-            "rare", "I(W) "
-            "±", "PAIRS", "MSJ-2",
+        "▲ is better than mle", "--agg-rare-fraction", "PPL within rare",
+        "I(W) ±", "PAIRS", "MSJ-2",
         "the first 30%, the next 50% and the last 20% of the tokens that occur",
         "Share of the dimensions that the embeddings use evenly",
     ):  # fmt: skip
@@ -113,21 +103,13 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     path, scores = tmp_path / "r.html", tmp_path / "bleu.json"
     run(capsys, "bleu", tmp_path / "a.log", tmp_path / "b.log", "--json", scores)
     run(
-        capsys,
-        "report",
-        tmp_path / "a",
-        tmp_path / "b",
-        "--data",
-        mt_data,
-        "--results",
-        scores,
-        "-o",
-        path,
-    )
+        capsys, "report", tmp_path / "a", tmp_path / "b", "--data", mt_data, "--results", scores,
+        "-o", path,
+    )  # fmt: skip
     html = path.read_text()
-    assert (
-        "BLEU" in html and "Perplexity and predictions" not in html and "No run has a log" in html
-    )
+    assert "BLEU" in html
+    assert "Perplexity and predictions" not in html
+    assert "No run has a log" in html
 
 
 def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):

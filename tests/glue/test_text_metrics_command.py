@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 from tests.commands import cells, read_result, refused, run
+from tests.conftest import read_lines, write_lines
 
 REFERENCES = ["a b c", "a b", "a a b"]
 CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
@@ -14,7 +15,7 @@ def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
     lines = [
         json.dumps({"prefix": "p", "continuation": one, "reference": other}) for one, other in pairs
     ]
-    path.write_text("".join(f"{line}\n" for line in lines))
+    write_lines(path, lines)
     return path
 
 
@@ -39,16 +40,14 @@ def test_text_metrics_of_several_files(tmp_path, capsys):
 
 
 def test_shares(lm_data, tmp_path, capsys):
-    references = (lm_data.parent / "test").read_text().splitlines()
+    references = read_lines(lm_data.parent / "test")
     references[0] += " never </s>"
-    path, target = (
-        write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references),
-        tmp_path / "o.json",
-    )
+    path = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references)
+    target = tmp_path / "o.json"
     printed = run(capsys, "text-metrics", path, "--data", lm_data, "--json", target)
-    text = (lm_data.parent / "train").read_text().splitlines()
+    text = read_lines(lm_data.parent / "train")
     counts = Counter(word for line in text for word in line.split())
-    vocabulary = (line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines())
+    vocabulary = (line.split()[0] for line in read_lines(lm_data / "dict.txt"))
     groups, before, total = {}, 0, sum(counts.values())
     for word in sorted(filter(counts.get, vocabulary), key=lambda word: -counts[word]):
         groups[word] = sum(before >= border / 100 * total for border in (40, 70, 90))

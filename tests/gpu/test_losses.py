@@ -1,12 +1,12 @@
 """Every loss and dtype on a GPU beside float64 on the CPU; deterministic mode; what waits."""
 
 import copy
-import dataclasses
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from agg_fairseq import f2
 from agg_fairseq.f2 import FactorizedSoftmax, TokenClasses, factorized_cross_entropy
@@ -20,6 +20,7 @@ from agg_fairseq.functional import (
 )
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from agg_fairseq.optim import EmbeddingAdam
+from tests.pretend_cuda import there
 
 V, D, STEPS, IGNORED = 3001, 64, 35, 2
 B = 20  # sequences
@@ -59,20 +60,9 @@ def problem(given=""):
     return leaves, y, more
 
 
-def moved(value, device):
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(moved(field, device) for field in value))
-    if dataclasses.is_dataclass(value):
-        fields = {f.name: moved(getattr(value, f.name), device) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **fields)
-    return value
-
-
 def gradients(loss_of, leaves, y, more, device, dtype, scale=1.0):
     """The gradients of a loss that is multiplied by `scale` in its backward pass, on the CPU."""
-    more = {name: moved(value, device) for name, value in more.items()}
+    more = there(more, device)
     leaves = [leaf.detach().to(device, dtype, copy=True).requires_grad_() for leaf in leaves]
     if len(leaves) > 2:
         more["bias"] = leaves[2]
@@ -154,7 +144,7 @@ def test_cosine_regularizer(dtype, device):
         value = cosine_regularizer(leaf, ignore_index=3)
         (value * V).backward()
         results.append((value.detach().double().cpu(), leaf.grad.double().cpu()))
-    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-5, atol=0)
+    assert_close(results[1][0], results[0][0], rtol=1e-5, atol=0)
     assert errors(results[1][1:], results[0][1:])[0] < LARGEST_ERROR[dtype] * 2
 
 
@@ -217,12 +207,12 @@ def test_joint_and_decoupled_log_probabilities_are_those_of_the_cpu(layout, devi
     h = torch.randn(5, 7, D)
     expected = f2.joint_log_prob(h, layer.weight, layer.class_weight, layer.classes)
     found = f2.joint_log_prob(h.to(device), other.weight, other.class_weight, other.classes)
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
     towards = torch.randn_like(expected)
     (expected * towards).sum().backward()
     (found * towards.to(device)).sum().backward()
     for one, two in zip(layer.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(two.grad.cpu(), one.grad, rtol=1e-4, atol=1e-4)
+        assert_close(two.grad.cpu(), one.grad, rtol=1e-4, atol=1e-4)
     chosen = f2.choose_class(h, layer.class_weight, sample=False)
     sampled = f2.choose_class(h.to(device), other.class_weight, sample=True)
     assert sampled.shape == chosen.shape
@@ -233,7 +223,7 @@ def test_joint_and_decoupled_log_probabilities_are_those_of_the_cpu(layout, devi
         )
         for one in (layer, other)
     )  # fmt: skip
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
 # Updates, states, bits and waits
@@ -278,7 +268,7 @@ def test_updates_on_the_gpu_are_those_of_the_cpu(name, device):
         results.append((losses, weight.detach().cpu()))
         if objective.counter is not None:
             results[-1] += (objective.counter.appearances.cpu(),)
-    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-4, atol=0)
+    assert_close(results[1][0], results[0][0], rtol=1e-4, atol=0)
     assert errors([results[1][1]], [results[0][1]])[0] < 1e-3
     if len(results[0]) > 2:
         assert torch.equal(results[0][2], results[1][2])
@@ -400,4 +390,4 @@ def test_embedding_adam_is_that_of_the_cpu(kind, device):
                 parameter.grad = torch.randn(50, 8, generator=generator).to(place, dtype)
             optimizer.step()
         ends.append([parameter.detach().float().cpu() for parameter in parameters])
-    torch.testing.assert_close(ends[1], ends[0], rtol=1e-3 if kind == "half" else 1e-5, atol=1e-5)
+    assert_close(ends[1], ends[0], rtol=1e-3 if kind == "half" else 1e-5, atol=1e-5)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.conftest import ROOT, USER_DIR, preprocessed, zipf_text
+from tests.conftest import ROOT, USER_DIR, preprocessed, read_lines, zipf_text
 
 UPDATES = 12
 TRAINING = (
@@ -136,7 +136,7 @@ def test_measures_and_generation_on_the_device(runs, data, device, tmp_path):
         for output in pool.map(lambda job: finished(*job), jobs.values()):
             assert not output.startswith("FAILED"), output
     for way in ("joint", "greedy-class", "sample-class"):
-        assert len((tmp_path / f"{way}.jsonl").read_text().splitlines()) >= 4
+        assert len(read_lines(tmp_path / f"{way}.jsonl")) >= 4
     numbers = [
         [float(n) for n in re.findall(r"-?\d+\.\d+", (tmp_path / f"{place}.json").read_text())]
         for place in ("cpu", device)
@@ -184,16 +184,9 @@ def test_trainer(options, device, tmp_path):
     }.items():
         model = gpt2()
         arguments = TrainingArguments(
-            str(tmp_path / name),
-            per_device_train_batch_size=8,
-            max_steps=10,
-            learning_rate=1e-2,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
-            use_cpu=device == "cpu",
-            **options,
-        )
+            str(tmp_path / name), per_device_train_batch_size=8, max_steps=10, learning_rate=1e-2,
+            report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=device == "cpu", **options,
+        )  # fmt: skip
         callbacks = [] if given is None else [GatedLoss(model, **given)]
         trainer = Trainer(model, arguments, train_dataset=examples, callbacks=callbacks)
         losses[name] = trainer.train().training_loss

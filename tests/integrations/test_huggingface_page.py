@@ -7,7 +7,7 @@ import runpy
 import pytest
 import torch
 
-from tests.conftest import ROOT, zipf_text
+from tests.conftest import ROOT, write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
@@ -71,10 +71,8 @@ def test_factorized_head(tmp_path):
     for one in (model.eval(), loaded.eval()):
         assert one.lm_head.weight is one.transformer.wte.weight
     assert loaded(**batch()).logits.equal(model(**batch()).logits)
-    prompt, options = (
-        batch()["input_ids"][:, :3],
-        {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0},
-    )
+    prompt = batch()["input_ids"][:, :3]
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
     assert loaded.generate(prompt, **options).equal(model.generate(prompt, **options))
 
 
@@ -101,10 +99,8 @@ def test_another_beta2_of_the_embedding(make, tmp_path):
         torch.testing.assert_close(optimizer.state[parameter]["exp_avg_sq"], expected)
     training = trainer(model, tmp_path)
     Trainer(model, training.args, train_dataset=dataset(), optimizers=(optimizer, None)).train()
-    assert (
-        len({group["lr"] for group in optimizer.param_groups}) == 1
-        and optimizer.param_groups[0]["lr"] < 1e-3
-    )
+    assert len({group["lr"] for group in optimizer.param_groups}) == 1
+    assert optimizer.param_groups[0]["lr"] < 1e-3
 
 
 def test_table_of_objectives():
@@ -116,12 +112,9 @@ def test_table_of_objectives():
     assert len(calls) == 6
     for call in calls:
         names = {
-            "model": gpt2(),
-            "train": dataset(),
-            "V": VOCABULARY,
-            "R": 20,
+            "model": gpt2(), "train": dataset(), "V": VOCABULARY, "R": 20,
             "label_counts": label_counts,
-        }
+        }  # fmt: skip
         eval(call, {"GatedLoss": GatedLoss, **names})
         names["model"](**batch()).loss.backward()
 
@@ -130,7 +123,7 @@ def test_table_of_objectives():
 def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     """With a small text and few updates; and the commands measure the folders that it leaves."""
     for split, lines in (("train", 300), ("test", 60)):
-        (tmp_path / f"wiki.{split}.tokens").write_text("\n".join(zipf_text(lines)) + "\n")
+        write_lines(tmp_path / f"wiki.{split}.tokens", zipf_text(lines))
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     example("huggingface")(["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
     lines = [
@@ -156,19 +149,14 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
         ("wiki.valid.tokens", 60),
         ("wiki.test.tokens", 60),
     ):
-        (tmp_path / name).write_text("\n".join(zipf_text(lines)) + "\n")
+        write_lines(tmp_path / name, zipf_text(lines))
     for name, lines in (("new", 200), ("new-test", 60)):
         words = [[word for word in line.split() if int(word[1:]) < 8] for line in zipf_text(lines)]
         (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in words))
     texts = (
-        "--old",
-        tmp_path,
-        "--new",
-        tmp_path / "new",
-        tmp_path / "new-test",
-        "--output",
+        "--old", tmp_path, "--new", tmp_path / "new", tmp_path / "new-test", "--output",
         tmp_path / "out",
-    )
+    )  # fmt: skip
     example("fine_tuning")([*map(str, texts), *"--vocabulary 300 --updates 12".split()])
     lines = [
         line.strip("| ").split(" | ")

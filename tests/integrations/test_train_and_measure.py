@@ -11,7 +11,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
-from tests.conftest import zipf_text
+from tests.conftest import write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
@@ -44,7 +44,7 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
         tokenizer_file=str(tmp_path / "tokenizer.json"), unk_token="<unk>"
     )
     text = tmp_path / "text"
-    text.write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    write_lines(text, zipf_text(100, words=WORDS))
     ids = torch.tensor(tokenizer(text.read_text())["input_ids"])
 
     model, has_bias = MODELS[kind](), kind.endswith("log-unigram")
@@ -102,7 +102,7 @@ def test_each_file_of_a_folder_is_measured_as_itself(tmp_path):
     model.save_pretrained(tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").rename(tmp_path / "both" / "other.safetensors")
     save_word_tokenizer(tmp_path / "both", VOCABULARY)
-    (tmp_path / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    write_lines(tmp_path / "text", zipf_text(100, words=WORDS))
     models = open_models(
         [tmp_path / "both", tmp_path / "both" / "other.safetensors"], ["first", "other"]
     )
@@ -131,7 +131,7 @@ def saved_with_text(model, folder):
     """A folder with the model, its tokenizer and a text."""
     model.eval().save_pretrained(folder)
     save_word_tokenizer(folder, VOCABULARY)
-    (folder / "text").write_text("\n".join(zipf_text(100, words=WORDS)) + "\n")
+    write_lines(folder / "text", zipf_text(100, words=WORDS))
     return PlainText(folder / "text", folder / "text")
 
 
@@ -162,9 +162,9 @@ def test_options_of_from_pretrained_and_what_is_refused(tmp_path, capsys):
     loaded, info = load_pretrained(
         tmp_path, use_cache=False, dtype="bfloat16", output_loading_info=True
     )
-    assert (
-        not loaded.config.use_cache and loaded.dtype == torch.bfloat16 and not info["missing_keys"]
-    )
+    assert not loaded.config.use_cache
+    assert loaded.dtype == torch.bfloat16
+    assert not info["missing_keys"]
     with pytest.raises(UserError, match="--train-text: found none"):
         perplexity(open_models([tmp_path]), PlainText(text.text))
     found = perplexity(

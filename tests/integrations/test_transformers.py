@@ -205,11 +205,6 @@ class MuReadout(torch.nn.Linear):
         return super().forward(features / self.width)
 
 
-class Cosine(torch.nn.Linear):
-    def forward(self, features):
-        return 10 * F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=-1))
-
-
 class Normalized(torch.nn.Linear):
     def forward(self, features):
         return super().forward(F.layer_norm(features, features.shape[-1:]))
@@ -274,13 +269,12 @@ def test_an_output_layer_that_scales(way, starts_at_zero):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: with_head(Cosine), r"that is not s \(H Wᵀ \+ b\)"),
         (lambda: with_head(Normalized), r"that is not s \(H Wᵀ \+ b\)"),
         (lambda: with_head(Shifted), "that depends on lm_head.shift beside its weight"),
         (with_learned_scale, "depend on scale after the output layer"),
         (diverged, "has NaN or infinite weights: the model has diverged"),
     ],
-    ids=["cosine", "normalized", "learned bias", "learned scale", "diverged"],
+    ids=["normalized", "learned bias", "learned scale", "diverged"],
 )
 @pytest.mark.parametrize("way", ["removed", "deep copy", "bfloat16"])
 def test_output_layers_that_compute_something_else_are_refused(make, problem, way):
@@ -369,10 +363,8 @@ def test_a_batch_counts_once_per_update(way):
 
 def test_everything_but_training_steps_is_untouched():
     model, given = gpt2(), batch()
-    keys, generated = (
-        list(model.state_dict()),
-        {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0},
-    )
+    keys = list(model.state_dict())
+    generated = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
     prompt = given["input_ids"][:, :4]
     expected, continued = model.eval()(**given), model.generate(prompt, **generated)
     gated = GatedLoss(model, agg_rare_fraction=0.3)
@@ -414,15 +406,9 @@ def test_a_tokenizer_says_what_is_excluded():
     import transformers
 
     tokens = [
-        "<s>",
-        "the",
-        "[unused3]",
-        "sea",
-        "<|reserved_special_token_7|>",
-        "<unk>",
-        "<0xC0>",
+        "<s>", "the", "[unused3]", "sea", "<|reserved_special_token_7|>", "<unk>", "<0xC0>",
         "<mine>",
-    ]
+    ]  # fmt: skip
     special = {"bos_token": "<s>", "unk_token": "<unk>", "extra_special_tokens": ["<mine>"]}
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=word_tokenizer(tokens), **special
@@ -454,40 +440,24 @@ def test_hooks_on_the_output_layer_are_told_once(caplog):
     assert shapes[0] == (1, 1, VOCABULARY) and shapes[-1] == (3, 12, VOCABULARY)
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (lambda z: 30 * torch.tanh(z / 8 / 30), (1 / 8, 30.0)),
-        (lambda z: z.mul_(-0.3), (-0.3, None)),
-        (lambda z: 2 * torch.tanh(z / 5), (0.4, 2.0)),  # scaled after the cap
-        (lambda z: z.clamp(-30, 30), None),
-        (lambda z: z - z.mean(), None),
-        (lambda z: z[..., :-1], None),
-        (lambda z: z * 0, None),
-        (lambda z: z.index_fill_(-1, torch.tensor([17]), -1e9), None),
-    ],
-)
-def test_scaled_and_capped_logits_are_recognized_and_other_changes_refused(change, found):
+@pytest.mark.parametrize("found", [(0.4, 2.0), None], ids=["scaled and capped", "another change"])
+def test_logits_that_a_hook_changes(found):
     model = gpt2()
     gated = GatedLoss(model, "mle")
     model.lm_head.register_forward_hook(
-        lambda module, given, logits: change(logits) if logits.dim() else None
+        lambda module, given, z: (
+            (2 * torch.tanh(z / 5) if found else z - z.mean()) if z.dim() else None
+        )
     )
     for given in (batch(seed=0), batch(seed=1)):
         if found is None:
-            with pytest.raises(
-                UserError,
-                match="GPT2LMHeadModel changes its logits after the output layer in another",
-            ):
+            with pytest.raises(UserError, match="GPT2LMHeadModel changes its logits after the out"):
                 model(**given)
             continue
         loss = model(**given).loss
         with torch.no_grad():
             torch.testing.assert_close(model(**given).loss, loss)
-        assert gated._seen[1] == (
-            pytest.approx(found[0]),
-            found[1] and pytest.approx(found[1]),
-        )
+        assert gated._seen[1] == pytest.approx(found)
 
 
 def test_refuses_models():
@@ -518,11 +488,9 @@ def test_a_state_is_restored_but_for_the_window():
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
-    second, likelihood, third = (
-        GatedLoss(gpt2(), agg_window=2),
-        GatedLoss(gpt2(), "mle"),
-        GatedLoss(gpt2()),
-    )
+    second = GatedLoss(gpt2(), agg_window=2)
+    likelihood = GatedLoss(gpt2(), "mle")
+    third = GatedLoss(gpt2())
     second.load_state_dict(first.state_dict())
     counter = second.objective.counter
     expected = sum(
@@ -626,10 +594,8 @@ def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tm
     model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
     gated = GatedLoss(model, agg_rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
-    callback, words = (
-        gated,
-        "no loss was computed in this update by the model that GatedLoss was made with",
-    )
+    callback = gated
+    words = "no loss was computed in this update by the model that GatedLoss was made with"
     if kind == "not a callback":
         callback, words = None, "the optimizer has stepped, but the update has not ended"
     training = trainer(trained, tmp_path, callback, label_smoothing_factor=smoothing)
@@ -662,9 +628,8 @@ def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
     assert_close(found[1], found[0], 1e-6)
     for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
         loss = model(**{**batch(), "labels": empty.expand(3, 12)}, **more).loss
-        assert loss.isnan() and not any(
-            gradient.any() for gradient in gradients(model, loss).values()
-        )
+        assert loss.isnan()
+        assert not any(gradient.any() for gradient in gradients(model, loss).values())
 
 
 @pytest.mark.parametrize("kind", ["its forward called", "wrapped by PEFT"])

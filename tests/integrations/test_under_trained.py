@@ -120,11 +120,9 @@ def test_what_is_printed(tmp_path, lm_runs, lm_data, capsys):
     )
     save_word_tokenizer(tmp_path, WORDS)
     said = printed(tmp_path, "--train-text", tmp_path / "text", "--top", WORDS)
-    assert (
-        "200 tokens have a norm of at most" in said
-        and "(16 known unused)" in said
-        and said.endswith(" |")
-    )
+    assert "200 tokens have a norm of at most" in said
+    assert "(16 known unused)" in said
+    assert said.endswith(" |")
     assert said.count("'w") == WORDS - 1 and re.search(r"'w1' \| [\d.]+ \| 2 \|", said)
     weights, matrix = tmp_path / "model.safetensors", "transformer.wte.weight"
     (tmp_path / "tokenizer.json").unlink()

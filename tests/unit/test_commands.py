@@ -98,9 +98,8 @@ def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
             {"weight": torch.zeros(4, 2), "scale": torch.zeros(1)}
         )
     line = first_line(caught.value)
-    assert "\n" not in line and line.startswith(
-        "RuntimeError: Error(s) in loading state_dict for Linear:"
-    )
+    assert "\n" not in line
+    assert line.startswith("RuntimeError: Error(s) in loading state_dict for Linear:")
     assert '"bias"' in line and '"scale"' in line and "torch.Size([4, 2])" in line
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.testing import assert_close
 
 from agg_fairseq.functional import cosine_regularizer
 
@@ -25,8 +26,8 @@ def test_equals_the_paper_without_padding_and_rows_of_zeros(padding):
     with torch.no_grad():
         w[4] = 0
     found, expected = cosine_regularizer(w, ignore_index=padding), paper(w[kept])
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
+    assert_close(found, expected)
+    assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -39,6 +40,6 @@ def test_half_precision_is_computed_in_float32(dtype):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = cosine_regularizer(half)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
+    assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
     (gradient,) = torch.autograd.grad(found * 1e6, half)
-    torch.testing.assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
+    assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)

@@ -1,4 +1,5 @@
-"""Measures of tensors on a GPU: each tensor on the right device, and no wait where none is needed."""
+"""Measures and losses of tensors on a GPU: the numbers of a CPU, each tensor on the right device,
+and no wait where none is needed."""
 
 import pytest
 import torch
@@ -6,8 +7,17 @@ from torch import nn
 
 from agg_fairseq import metrics
 from agg_fairseq.decoding import continuation
+from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
+from agg_fairseq.functional import (
+    Gates,
+    cosine_regularizer,
+    early_gradients,
+    gated_cross_entropy,
+    previous_tokens,
+)
 from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
-from tests.pretend_cuda import CUDA, PretendCuda
+from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
+from tests.pretend_cuda import CUDA, PretendCuda, there
 
 V, D = 30, 8
 GROUPS = metrics.frequency_groups(torch.arange(V).flip(0))
@@ -31,9 +41,8 @@ MEASURES = {
 
 
 def test_the_pretended_device_refuses_a_tensor_of_the_cpu():
-    with PretendCuda() as device, pytest.raises(RuntimeError, match="found cuda and cpu"):
+    with PretendCuda(), pytest.raises(RuntimeError, match="found cuda and cpu"):
         torch.ones(3).to(CUDA) + torch.ones(3)
-    assert not device.waits
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -57,13 +66,12 @@ def test_next_tokens_are_summed_up_without_a_wait():
     log_probs, target = torch.randn(50, V).log_softmax(1), torch.arange(50) % V
     expected = NextTokenStatistics.of([(log_probs, target)] * 2, GROUPS, keep_positions=True)
     with PretendCuda() as device:
-        found, given = (
-            NextTokenStatistics(GROUPS, keep_positions=True),
-            (log_probs.to(CUDA), target.to(CUDA)),
-        )
-        for _ in range(2):
-            found.update(*given)
-        assert device.waits == 0
+        found = NextTokenStatistics(GROUPS, keep_positions=True)
+        given = log_probs.to(CUDA), target.to(CUDA)
+        found.update(*given)  # which moves them to the device
+        waits = device.waits
+        found.update(*given)
+        assert device.waits == waits
         assert found.compute() == expected.compute()
         offsets = found.fit_offsets()
         found.update(*given)  # back on the device
@@ -100,3 +108,78 @@ def test_a_text_is_continued_alike_in_deterministic_mode(topk):
     finally:
         torch.use_deterministic_algorithms(False)
     assert texts[0] == texts[1] and 0 not in sum(texts[0], [])
+
+
+RARE, (G1, G2, BIAS) = torch.arange(V) > 20, torch.rand(3, V)
+Y = torch.randint(V, (3, 6))
+GATED = {
+    "gates": {"gates": Gates(RARE, G1, G2)},
+    "softcap": {"softcap": 5.0, "scale": 0.5},
+    "all": {"candidates": previous_tokens(Y, 1), "adv_epsilon": 0.1, "predict": True,
+            "position_weight": torch.rand(3, 6), "gates": Gates(RARE, G1, G2)},
+}  # fmt: skip
+OBJECTIVES = {
+    "mle": lambda: Objective(V, ul_alpha=1.0, cosreg_gamma=1.0, label_smoothing=0.1),
+    "agg": lambda: AggObjective(V, rare_fraction=0.3, window=1),
+    "agg alpha": lambda: AggObjective(V, alpha=0.1, window=2, count_current_batch=True),
+    "agps": lambda: AgpsObjective(V, rare_rank=20, counts=torch.ones(V, dtype=torch.int64)),
+}
+CLASSES = TokenClasses.of(equal_frequency(torch.arange(V, 0, -1), 4).roll(3))
+
+
+def gated(h, w, u, options):
+    options = options | {"bias": there(BIAS, h.device), "label_smoothing": 0.1}
+    output = gated_cross_entropy(h, w, there(Y, h.device), **options)
+    return output.loss, cosine_regularizer(w, ignore_index=1), *output[1:]
+
+
+def three_updates(h, w, u, name):
+    """The first on the CPU."""
+    objective = OBJECTIVES[name]()
+    for device in ("cpu", h.device, h.device):
+        output = objective(*(there(one, device) for one in (h, w, Y)))
+        objective.commit_update()
+    assert {buffer.device.type for buffer in objective.buffers()} <= {h.device.type}
+    if objective.counter is not None:
+        state = objective.counter.get_extra_state()
+        assert {value.device.type for value in state.values() if torch.is_tensor(value)} == {"cpu"}
+    return output[:3]
+
+
+def f2_softmax(h, w, u, smoothing):
+    classes = there(CLASSES, h.device)
+    options = {"label_smoothing": smoothing, "ignore_index": 1}
+    output = cross_entropy.factorized_cross_entropy(h, w, u, there(Y, h.device), classes, **options)
+    joint = cross_entropy.joint_log_prob(h, w, u, classes)
+    chosen = decoupled_decoding.choose_class(h, u, sample=False)
+    decoupled = decoupled_decoding.decoupled_log_prob(h, w, u, classes, chosen)
+    return output.loss, joint.sum(), *output[1:], joint, decoupled
+
+
+LOSSES = {
+    **{f"gated, {name}": (gated, options) for name, options in GATED.items()},
+    **{name: (three_updates, name) for name in OBJECTIVES},
+    **{f"f2_softmax, {smoothing}": (f2_softmax, smoothing) for smoothing in (0.0, 0.1)},
+}
+
+
+@pytest.mark.parametrize("merged", [0, 2**20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, dtype, merged, monkeypatch):
+    """In chunks, and with the classes of F²-Softmax merged or not."""
+    for chunk, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
+        monkeypatch.setattr(early_gradients, chunk, value)
+    monkeypatch.setattr(cross_entropy, "GPU_MERGED_LOGITS", merged)
+    loss, options = LOSSES[name]
+    leaves, found = [torch.randn(*size, D, dtype=dtype) for size in ((3, 6), (V,), (4,))], {}
+    with PretendCuda():
+        for device in ("cpu", CUDA):
+            moved = [leaf.detach().to(device).requires_grad_() for leaf in leaves]
+            results = [one for one in loss(*moved, there(options, device)) if one is not None]
+            sum(one.sum() for one in results if one.requires_grad).backward()
+            results += [leaf.grad for leaf in moved if leaf.grad is not None]
+            assert {one.device for one in results} == {torch.device(device)}
+            found[device] = [there(one, "cpu") for one in results]
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(found[CUDA], found["cpu"], rtol=tolerance, atol=tolerance)

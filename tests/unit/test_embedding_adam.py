@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from agg_fairseq.optim import EmbeddingAdam
 
@@ -48,9 +49,7 @@ def test_equations(kind):
     gradients = [torch.randn(7, 3, dtype=torch.float64) * sizes for _ in range(30)]
     options = {**OPTIONS, "eps": 1e-30}  # the row of zeros: 0/0
     result, optimizer = trained(weight, gradients, group, **options)
-    torch.testing.assert_close(
-        result, oracle(weight, gradients, **{**options, **group}), rtol=1e-12, atol=1e-12
-    )
+    assert_close(result, oracle(weight, gradients, **{**options, **group}), rtol=1e-12, atol=1e-12)
     [state] = optimizer.state.values()
     assert state["exp_avg_sq"].shape == ((3,) if kind == "coupled" else (7, 3))
 
@@ -71,7 +70,7 @@ def test_weights_are_updated_in_float32_and_the_state_stays_as_it_is(dtype, kind
     )
     # not rounded to the dtype of the weights, as torch would
     for name, value in saved["state"][0].items():
-        torch.testing.assert_close(resumed.state[parameter][name], value, rtol=0, atol=0)
+        assert_close(resumed.state[parameter][name], value, rtol=0, atol=0)
     assert resumed.param_groups[0]["lr"] == OPTIONS["lr"]
 
 
@@ -110,7 +109,7 @@ def test_a_state_of_torch_goes_on_with_its_moments_and_our_second_moment(torchs,
     parameter.grad = gradients[4].clone()
     optimizer.step()
     correction = (1 - betas[1] ** 5) ** 0.5 / (1 - 0.9**5)
-    torch.testing.assert_close(parameter.detach(), start - 0.5 * correction * m / v.sqrt())
+    assert_close(parameter.detach(), start - 0.5 * correction * m / v.sqrt())
 
 
 @pytest.mark.parametrize("option", ["lr", "eps", "weight_decay"])
@@ -132,7 +131,7 @@ def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
     every, some = (
         oracle(torch.ones(7, 3).double(), part, **OPTIONS) for part in (gradients, gradients[::2])
     )
-    torch.testing.assert_close([p.detach() for p in parameters], [every, some, every])
+    assert_close([p.detach() for p in parameters], [every, some, every])
 
 
 def test_betas_out_of_range():

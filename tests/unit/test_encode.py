@@ -6,6 +6,7 @@ import pytest
 
 from scripts.data import encode
 from scripts.data.learn_sentencepiece import learn
+from tests.conftest import read_lines, write_lines
 from tests.wikitext_sample import sample_text
 
 LINES = sample_text(0).splitlines()
@@ -38,9 +39,7 @@ def test_ids_of_gpt2_are_those_of_fairseq(shared_data):
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
-    (folder / "text").write_text(
-        "".join(f"{line}\n" for line in [*LINES, "abcdef " * 3000]), encoding="utf-8"
-    )
+    write_lines(folder / "text", [*LINES, "abcdef " * 3000])
     learn(folder / "text", 150, folder / "sentencepiece.model")
     return folder
 
@@ -54,10 +53,8 @@ def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learn
     assert ["".join(line.split()).replace("▁", " ").strip() for line in encoded] == [
         *(line.strip() for line in LINES), "a role @-@", "", "abcdef",
     ]  # fmt: skip
-    assert (
-        len({token for line in encoded for token in line.split()}) <= 150
-        and encoded[-1] == "▁abcdef"
-    )
+    assert len({token for line in encoded for token in line.split()}) <= 150
+    assert encoded[-1] == "▁abcdef"
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +64,7 @@ def real_codes(shared_data, tmp_path_factory):
 
     folder, tokens = tmp_path_factory.mktemp("codes"), []
     for language in ("en", "de"):
-        lines = (
-            (shared_data / "multi30k" / f"train.{language}")
-            .read_text(encoding="utf-8")
-            .splitlines()[:1000]
-        )
+        lines = read_lines(shared_data / "multi30k" / f"train.{language}")[:1000]
         tokens += encode.encode("moses", language, lines)
     with open(folder / "codes", "w", encoding="utf-8") as file:
         learn_bpe(tokens, file, 1000)

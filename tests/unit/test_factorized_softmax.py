@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from agg_fairseq.f2 import (
     FactorizedSoftmax,
@@ -69,26 +70,22 @@ def test_loss_joint_and_gradients_are_those_of_the_equations(name, epsilon):
     log_prob, classes = paper_log_prob(h, w, u, LAYOUTS[name]), TokenClasses.of(LAYOUTS[name])
     expected = paper_loss(log_prob, y, epsilon)
     out = factorized_cross_entropy(h, w, u, y, classes, label_smoothing=epsilon, ignore_index=PAD)
-    torch.testing.assert_close(
-        [out.loss, out.losses.sum()], [expected, expected.detach()], rtol=1e-12, atol=0
-    )
-    torch.testing.assert_close(
-        out.nll, -log_prob.gather(1, y[:, None]).squeeze(1).detach() * (y != PAD)
-    )
+    assert_close([out.loss, out.losses.sum()], [expected, expected.detach()], rtol=1e-12, atol=0)
+    assert_close(out.nll, -log_prob.gather(1, y[:, None]).squeeze(1).detach() * (y != PAD))
     p1 = F.log_softmax(h @ u.t(), 1).gather(1, LAYOUTS[name][y][:, None]).squeeze(1)
-    torch.testing.assert_close(out.class_nll, -p1.detach() * (y != PAD))
-    torch.testing.assert_close(out.class_nll + out.token_nll, out.nll)
+    assert_close(out.class_nll, -p1.detach() * (y != PAD))
+    assert_close(out.class_nll + out.token_nll, out.nll)
     joint = joint_log_prob(h, w, u, classes)
-    torch.testing.assert_close(joint, log_prob, rtol=1e-10, atol=1e-11)
+    assert_close(joint, log_prob, rtol=1e-10, atol=1e-11)
     # what fairseq does with it
-    torch.testing.assert_close(F.log_softmax(joint, 1), joint, rtol=1e-10, atol=1e-11)
+    assert_close(F.log_softmax(joint, 1), joint, rtol=1e-10, atol=1e-11)
     towards = torch.randn_like(joint)
     pairs = ((3 * out.loss, 3 * expected), ((joint * towards).sum(), (log_prob * towards).sum()))
     for found, right in pairs:
         gradients = (
             torch.autograd.grad(one, (h, w, u), retain_graph=True) for one in (found, right)
         )
-        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-10)
+        assert_close(*gradients, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
@@ -97,19 +94,15 @@ def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monk
     by any amount."""
     monkeypatch.setattr("agg_fairseq.f2.cross_entropy.CACHED_ELEMENTS", 40)  # rows by twos
     w = torch.randn(17, 5, dtype=torch.float64)
-    h, u = (
-        torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double(),
-        torch.randn(3, 5, dtype=torch.float64),
-    )
+    h = torch.cat([torch.randn(7, 4), torch.ones(7, 1)], 1).double()
+    u = torch.randn(3, 5, dtype=torch.float64)
     w[:, 4] = torch.where(LAYOUTS["specials-first"] == 1, -offset, 0.0)
     expected = joint_log_prob(h, w, u, TokenClasses.of(LAYOUTS["specials-first"]))
     found = joint_log_prob(
         h.float(), w.float(), u.float(), TokenClasses.of(LAYOUTS["specials-first"])
     )
-    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(
-        expected.exp().sum(1), torch.ones(7, dtype=torch.float64), rtol=1e-12, atol=0
-    )
+    assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    assert_close(expected.exp().sum(1), torch.ones(7, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 def test_what_stands_at_ignored_positions_does_not_matter():
@@ -123,9 +116,8 @@ def test_what_stands_at_ignored_positions_does_not_matter():
     assert loss.item() == pytest.approx(expected, rel=1e-12)
     assert all(tensor.grad.isfinite().all() for tensor in (bad, w, u))
     nothing = factorized_cross_entropy(h, w, u, torch.full_like(y, PAD), classes, **options).loss
-    assert nothing == 0 and all(
-        not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u))
-    )
+    assert nothing == 0
+    assert all(not gradient.any() for gradient in torch.autograd.grad(nothing / 0, (h, w, u)))
 
 
 def test_second_derivatives_are_an_error():
@@ -147,16 +139,14 @@ def test_decoupled_is_equation_seven(name):
     found = decoupled_log_prob(h, w, u, classes, chosen)
     logits = (h @ w.t()).masked_fill(LAYOUTS[name][None] != chosen[:, None], -torch.inf)
     expected = logits.softmax(1)
-    torch.testing.assert_close(found.exp(), expected.detach(), rtol=1e-9, atol=2e-11)
+    assert_close(found.exp(), expected.detach(), rtol=1e-9, atol=2e-11)
     outside = found.exp() * (LAYOUTS[name][None] != chosen[:, None])
     assert found.isfinite().all() and outside.sum(1).max() < 1.4e-11
 
 
 def test_decoupled_ranks_the_outside_by_class_and_keeps_it_above_zero_in_float32():
-    classes, u = (
-        TokenClasses.of(torch.tensor([0, 1, 1, 2])),
-        torch.tensor([[0.0], [-5.0], [-200.0]]),
-    )
+    classes = TokenClasses.of(torch.tensor([0, 1, 1, 2]))
+    u = torch.tensor([[0.0], [-5.0], [-200.0]])
     found = decoupled_log_prob(torch.ones(1, 1), torch.zeros(4, 1), u, classes, torch.tensor([0]))
     assert (found.exp() > 0).all()
     assert found[0].argsort(descending=True, stable=True).tolist() == [0, 1, 2, 3]
@@ -167,7 +157,7 @@ def test_classes_are_chosen_by_p1():
     u = torch.tensor([0.1, 0.6, 0.3]).log()[:, None]
     assert (choose_class(h, u, sample=False) == 1).all()
     drawn = torch.bincount(choose_class(h, u, sample=True), minlength=3) / 4000
-    torch.testing.assert_close(drawn, torch.tensor([0.1, 0.6, 0.3]), atol=0.03, rtol=0)
+    assert_close(drawn, torch.tensor([0.1, 0.6, 0.3]), atol=0.03, rtol=0)
 
 
 def test_class_maps_that_are_none():
@@ -196,12 +186,12 @@ def test_the_module_is_called_as_torchs_adaptive_softmax():
     found, expected = layer(h, y), layer.log_prob(h).flatten(0, 1)
     kept = y.flatten() != -100
     at_targets = expected.gather(1, y.flatten().clamp(min=0)[:, None]).squeeze(1) * kept
-    torch.testing.assert_close(found.output.flatten(), at_targets.detach())
-    torch.testing.assert_close(found.loss, -at_targets.sum() / 6)
+    assert_close(found.output.flatten(), at_targets.detach())
+    assert_close(found.loss, -at_targets.sum() / 6)
     gradients = [
         torch.autograd.grad(loss, layer.weight) for loss in (found.loss, -at_targets.sum() / 6)
     ]
-    torch.testing.assert_close(*gradients)
+    assert_close(*gradients)
 
 
 def test_the_module_survives_an_average_of_states():

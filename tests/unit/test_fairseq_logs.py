@@ -6,7 +6,8 @@ import pytest
 
 from agg_fairseq.data.fairseq_logs import read_log, read_translations
 from agg_fairseq.errors import UserError
-from tests.generate_logs import sentence, write
+from tests.conftest import write_lines
+from tests.generate_logs import sentence
 
 NOISE = [
     "",
@@ -19,7 +20,7 @@ TWO = sentence(0) + sentence(1)
 
 
 def read(tmp_path, lines):
-    return read_translations(write(tmp_path / "log", lines))
+    return read_translations(write_lines(tmp_path / "log", lines))
 
 
 def without(start):
@@ -89,7 +90,7 @@ def test_what_is_missing(tmp_path, lines, words):
 
 
 def test_a_log_that_ends_within_a_line(tmp_path):
-    log = write(tmp_path / "log", TWO[:-1])  # up to D-1
+    log = write_lines(tmp_path / "log", TWO[:-1])  # up to D-1
     log.write_text(log.read_text()[:-1])
     with pytest.raises(UserError, match="line 9: found half a line: a truncated log"):
         read_translations(log)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import grad
+from torch.testing import assert_close
 
 from agg_fairseq.functional import (
     Gates,
@@ -84,16 +85,9 @@ def test_equals_the_paper(sizes, given, shift, options):
     vectors = {name: getattr(gates, name) for name in given or ()}
     group = None if given is None else Gates(gates.rare, **vectors)
     out = gated_cross_entropy(
-        h,
-        w,
-        y,
-        bias=b,
-        gates=group,
-        position_weight=weights,
-        ignore_index=PAD,
-        predict=True,
+        h, w, y, bias=b, gates=group, position_weight=weights, ignore_index=PAD, predict=True,
         **options,
-    )
+    )  # fmt: skip
     found = [out.loss, out.losses.sum(), out.nll, *grad(out.loss, (h, w, b))]
 
     gates = Gates(gates.rare, **vectors)
@@ -107,12 +101,12 @@ def test_equals_the_paper(sizes, given, shift, options):
     logits = change(h @ w.t() + b)
     nll = F.cross_entropy(logits, y, ignore_index=PAD, reduction="none")
     expected = [plain, plain, nll, *grad(everything, (h, w, b))]
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     assert torch.equal(out.prediction[y != PAD], logits.argmax(1)[y != PAD])
     naive = naive_gated_cross_entropy(
         h, w, y, bias=b, gates=gates, position_weight=weights, ignore_index=PAD, **options
     )
-    torch.testing.assert_close([naive, *grad(naive, (h, w, b))], [plain, *expected[3:]])
+    assert_close([naive, *grad(naive, (h, w, b))], [plain, *expected[3:]])
 
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
@@ -134,11 +128,9 @@ def test_padding_adds_nothing(dtype):
     position to attend to. Other weights may be below 0, and large."""
     h, w, _, y, weights, gates = problem()
     h, w = (t.detach().to(dtype).requires_grad_() for t in (h, w))
-    clean, spoilt, weights = (
-        h[y != PAD].detach().requires_grad_(),
-        h.detach().clone(),
-        -500 * weights,
-    )
+    clean = h[y != PAD].detach().requires_grad_()
+    spoilt = h.detach().clone()
+    weights = -500 * weights
     spoilt[y == PAD] = float("nan")
     spoilt.requires_grad_()
     options = {"gates": gates, "ignore_index": PAD}
@@ -149,10 +141,10 @@ def test_padding_adds_nothing(dtype):
     found = gated_cross_entropy(
         spoilt[None], w, y[None], position_weight=weights[None], **options
     ).loss
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     (into_h, into_w), (its_h, its_w) = grad(found, (spoilt, w)), grad(expected, (clean, w))
-    torch.testing.assert_close(into_w, its_w)
-    torch.testing.assert_close(into_h[y != PAD], its_h)
+    assert_close(into_w, its_w)
+    assert_close(into_h[y != PAD], its_h)
     assert (into_h[y == PAD] == 0).all() and into_w.isfinite().all()
 
 
@@ -222,11 +214,9 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
 
 
 def test_a_vocabulary_of_one_token():
-    h, w, y = (
-        torch.randn(3, 2, requires_grad=True),
-        torch.randn(1, 2, requires_grad=True),
-        torch.zeros(3).long(),
-    )
+    h = torch.randn(3, 2, requires_grad=True)
+    w = torch.randn(1, 2, requires_grad=True)
+    y = torch.zeros(3).long()
     loss = gated_cross_entropy(h, w, y, label_smoothing=0.1).loss
     assert loss == 0 and not any(gradient.any() for gradient in grad(loss, (h, w)))
 
@@ -272,4 +262,4 @@ def test_the_gates_over_a_fused_loss_of_the_page():
     for mine, paper in zip(
         [loss, *grad(loss, (h, w))], [expected, *grad(expected, (h, w))], strict=True
     ):
-        torch.testing.assert_close(mine, paper, rtol=1e-12, atol=1e-12)
+        assert_close(mine, paper, rtol=1e-12, atol=1e-12)

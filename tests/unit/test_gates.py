@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from agg_fairseq.functional import (
     agg_gates,
@@ -23,13 +24,8 @@ def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
     assert rare_tokens(A, 100, alpha=0.03).tolist() == [False, False, False, False, True, True]
     special = torch.tensor([True, False, False, False, False, True])
     assert rare_tokens(A, 100, alpha=0.5, excluded=special).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
+        False, True, True, True, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -47,8 +43,8 @@ def test_gates_by_hand():
     rare = rare_tokens(A, 100, alpha=0.1)
     gates = agg_gates(A, 100, rare)
     assert rare.tolist() == [False, False, True, True, True, True]
-    torch.testing.assert_close(gates.g1[2:], torch.tensor([0.06, 0.03, 0.01, 0.0]))
-    torch.testing.assert_close(gates.g2[2:], torch.tensor([1.0, 1.0, 0.4, 0.0]))
+    assert_close(gates.g1[2:], torch.tensor([0.06, 0.03, 0.01, 0.0]))
+    assert_close(gates.g2[2:], torch.tensor([1.0, 1.0, 0.4, 0.0]))
     assert agg_gates(A, 100, rare, which="g1").g2 is None
     assert agg_gates(A, 100, rare, which="g2").g1 is None
 
@@ -130,10 +126,10 @@ def test_equation_15():
     h, w, y = problem()
     out = gated_cross_entropy(h, w, y, gates=gates(y))
     plain = F.cross_entropy(h @ w.t(), y, reduction="sum")
-    torch.testing.assert_close(out.loss, plain)
+    assert_close(out.loss, plain)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
-    torch.testing.assert_close(into_h, torch.autograd.grad(plain, h)[0])
-    torch.testing.assert_close(into_w, eq15(h, w, y, COUNTS))
+    assert_close(into_h, torch.autograd.grad(plain, h)[0])
+    assert_close(into_w, eq15(h, w, y, COUNTS))
 
 
 @pytest.mark.parametrize("mu2", [4.0, 25.0])
@@ -142,10 +138,8 @@ def test_algorithm_1(mu2):
     h, w, y = problem()
     value, everything = algorithm1(h, w, y, COUNTS, mu2)
     out = gated_cross_entropy(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
-    torch.testing.assert_close(out.loss, value)
-    torch.testing.assert_close(
-        torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w))
-    )
+    assert_close(out.loss, value)
+    assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w)))
 
 
 def test_rank_of_an_unsorted_vocabulary():
@@ -187,4 +181,4 @@ def test_parts_of_equation_4(parts):
             elif not rare[r] or ("c" if rare[y[i]] else "b") not in parts:
                 expected[r] += p[i, r] * h[i]
     out = gated_cross_entropy(h, w, y, gates=freezing_gates(rare, parts))
-    torch.testing.assert_close(torch.autograd.grad(out.loss, w)[0], expected)
+    assert_close(torch.autograd.grad(out.loss, w)[0], expected)

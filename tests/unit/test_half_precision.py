@@ -78,12 +78,8 @@ def assert_no_worse(ours_of, theirs_of, leaves, dtypes, scales):
             once = largest_and_mean(0.5 * unit.eps * 2.0**exponent / scale, exact)
             order = 16 * torch.finfo(torch.float32).eps if our.dtype == torch.float32 else 0.0
             assert (found <= torch.maximum(expected, once).clamp(min=order)).all(), (
-                name,
-                scale,
-                found,
-                expected,
-                once,
-            )
+                name, scale, found, expected, once,
+            )  # fmt: skip
 
 
 GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 training

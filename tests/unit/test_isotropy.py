@@ -64,9 +64,8 @@ def test_isotropy_by_hand():
     """±e1, ±e2: Z is 2 + 2 cosh 1 along both. One row (2, 0): Z(±e1) = e^±2 by eigh's sign, Z(e2) =
     1; I is e^−2."""
     cross = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
-    assert isotropy(cross) == pytest.approx(1.0) and mean_cosine(cross) == pytest.approx(
-        (0 - 4) / 16
-    )
+    assert isotropy(cross) == pytest.approx(1.0)
+    assert mean_cosine(cross) == pytest.approx((0 - 4) / 16)
     assert isotropy(torch.tensor([[2.0, 0.0]])) == pytest.approx(math.exp(-2))
     assert 0 <= isotropy(torch.randn(20, 4) * 1e4) <= 1
 
@@ -89,10 +88,8 @@ def test_means_against_all_pairs():
 def test_singular_values_and_projection_against_numpy():
     """The projection keeps the two leading singular values."""
     w = torch.randn(40, 6) + 1
-    expected, projected = (
-        np.linalg.svd(w.double().numpy(), compute_uv=False),
-        principal_projection(w),
-    )
+    expected = np.linalg.svd(w.double().numpy(), compute_uv=False)
+    projected = principal_projection(w)
     torch.testing.assert_close(
         singular_values(w), torch.from_numpy(expected / expected[0]), rtol=1e-6, atol=1e-9
     )

@@ -15,6 +15,8 @@ LAYERS = {
     "bound": (lambda z: z.clamp(-30, 30), None),
     "mask": (lambda z: z.index_fill(-1, torch.tensor([3]), -1e4), None),
     "normalized": (lambda z: z / z.norm(dim=-1, keepdim=True), None),
+    "centered": (lambda z: z - z.mean(), None),
+    "zero": (lambda z: z * 0, None),
     "fewer": (lambda z: z[..., :-1], None),
 }
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from agg_fairseq.functional import gated_cross_entropy, log_unigram
 from agg_fairseq.modules import UnigramLinear
@@ -29,11 +30,11 @@ def layer_of(dtype=torch.float32, **options):
 
 def test_the_layer_is_a_linear_layer_with_that_bias():
     layer, features = layer_of(torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    torch.testing.assert_close(layer(features), features @ layer.weight.T + log_unigram(COUNTS))
+    assert_close(layer(features), features @ layer.weight.T + log_unigram(COUNTS))
     with torch.no_grad():
         layer.bias_shift += torch.arange(6)
     expected = features @ layer.weight.T + log_unigram(COUNTS) + torch.arange(6)
-    torch.testing.assert_close(layer(features), expected, check_dtype=False)
+    assert_close(layer(features), expected, check_dtype=False)
 
 
 def test_the_shift_has_the_gradient_of_the_bias():
@@ -42,7 +43,7 @@ def test_the_shift_has_the_gradient_of_the_bias():
     gated_cross_entropy(features, layer.weight, target, bias=layer.bias).loss.backward()
     residual = (features @ layer.weight.T + log_unigram(COUNTS)).softmax(1)
     residual[range(7), target] -= 1
-    torch.testing.assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)
+    assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)
 
 
 def test_a_fixed_bias_is_no_parameter():

@@ -87,11 +87,9 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
 def test_what_is_not_counted():
     """Validation, and an update that was skipped or broken off; the loss of validation has no
     margin."""
-    objective, plain, weight = (
-        AggObjective(V, rare_fraction=0.3, adv_epsilon=0.5),
-        Objective(V),
-        embedding(),
-    )
+    objective = AggObjective(V, rare_fraction=0.3, adv_epsilon=0.5)
+    plain = Objective(V)
+    weight = embedding()
     with torch.no_grad():
         assert loss_of(objective, 1, weight) == loss_of(plain, 1, weight)
     assert loss_of(objective.eval(), 1, weight) == loss_of(plain, 1, weight)
@@ -196,18 +194,6 @@ def test_a_state_of_another_method_is_refused():
             kind.load_state_dict(state)
     with pytest.raises(ValueError, match="expected a state over 29 tokens"):
         AggObjective(V - 1, window=2).load_state_dict(agg.state_dict())
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_an_objective_follows_the_targets_to_their_device(moved, monkeypatch):
-    """By itself or by `to`, after gates were formed on the CPU; `meta` stands for a GPU."""
-    objective = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED)
-    assert gates_of(objective, range(3))[-1].rare.device.type == "cpu"
-    monkeypatch.setattr("agg_fairseq.objective.likelihood.order_positions", lambda *_: None)
-    if moved:
-        objective.to("meta")
-    gates = objective.micro_batch(example(1)[1].to("meta")).gates
-    assert {value.device.type for value in vars(gates).values()} == {"meta"}
 
 
 @pytest.mark.parametrize(

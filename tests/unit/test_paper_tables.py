@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, read_lines
 
 PAPERS = Path(os.environ.get("AGG_DATA", ROOT.parent / "shared" / "data")).parent / "papers"
 AGG, AGPS, COSREG, F2 = "agg-acl2022", "agps-2021", "cosreg-iclr2019", "f2-softmax-emnlp2020"
@@ -280,9 +280,7 @@ class Numbers(list):
 
 def read_table(path: Path) -> tuple[list[str], dict[str, Numbers]]:
     """Columns, and rows of numbers, without the empty cells at their ends."""
-    lines = [
-        line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")
-    ]
+    lines = [line for line in read_lines(path) if not line.startswith("#")]
     (_, *columns), *rows = csv.reader(lines, delimiter="\t")
     return columns, {row[0].replace(": ", " "): Numbers(row[1:]) for row in rows}
 

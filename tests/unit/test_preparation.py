@@ -68,10 +68,8 @@ def test_the_first_folder_that_has_the_file_is_taken(server, tmp_path):
     server.files["/wrong/file"] = b"a page that says sorry"
     others = [server.url("/missing"), server.url("/wrong")]
     content, err = fetch(tmp_path, *others)
-    assert (
-        content is None
-        and "could not download file; run this again, or put it at /" in err.splitlines()[-1]
-    )
+    assert content is None
+    assert "could not download file; run this again, or put it at /" in err.splitlines()[-1]
     assert fetch(tmp_path, *others, server.url(""))[0] == CONTENT
 
 

@@ -61,10 +61,8 @@ def test_the_total_is_named_only_beside_groups():
 
 
 def test_values_are_not_rounded():
-    assert (
-        RESULT.value("mle", "perplexity", "rare") == 1234.56
-        and RESULT["mle"]["perplexity"]["total"] == 20
-    )
+    assert RESULT.value("mle", "perplexity", "rare") == 1234.56
+    assert RESULT["mle"]["perplexity"]["total"] == 20
     assert (
         RESULT.value("human", "perplexity", "rare")
         is RESULT.value("human", "ms_jaccard", "2")
@@ -82,11 +80,9 @@ def test_values_are_not_rounded():
 @pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
 def test_it_survives_json(result):
     found = Result.from_json(json.loads(json.dumps(result.json())))
-    assert (
-        found.table() == result.table()
-        and found.rows == result.rows
-        and found.signature == result.signature
-    )
+    assert found.table() == result.table()
+    assert found.rows == result.rows
+    assert found.signature == result.signature
     with pytest.raises(ValueError, match=f"found the schema 0; expected {SCHEMA}"):
         Result.from_json({**result.json(), "schema": 0})
 
@@ -111,10 +107,8 @@ def test_a_hand_made_file_is_a_result_or_one_line(result, tmp_path):
 
 
 def test_changes_are_of_the_same_seed():
-    mle, agg = (
-        SeedValues({1: 100.0, 2: 200.0, 3: 300.0}),
-        SeedValues({1: 90.0, 2: 190.0, 3: "not run"}),
-    )
+    mle = SeedValues({1: 100.0, 2: 200.0, 3: 300.0})
+    agg = SeedValues({1: 90.0, 2: 190.0, 3: "not run"})
     assert (mle.format(1), agg.format(1)) == ("200.0 ± 100.0", "140.0 ± 70.7 (n = 2)")
     assert agg.change(mle).numbers == {1: -10.0, 2: -10.0}
     assert agg.change(mle, relative=True).numbers == pytest.approx({1: -10.0, 2: -5.0})

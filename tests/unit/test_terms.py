@@ -4,6 +4,7 @@ of options."""
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from agg_fairseq.functional import (
     Gates,
@@ -76,22 +77,18 @@ def test_equals_its_definition(term, weight):
     }
     out = gated_cross_entropy(h, w, y, predict=True, **given)
     for found in (out.loss, out.losses.sum(), naive_gated_cross_entropy(h, w, y, **given)):
-        torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected))
-    )
+        assert_close(found, expected)
+    assert_close(*(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected)))
     plain = gated_cross_entropy(h, w, y, bias=b, ignore_index=PAD)
     # of the logits that are not lowered, as is the arg-max
-    torch.testing.assert_close(out.nll, plain.nll)
+    assert_close(out.nll, plain.nll)
     assert torch.equal(out.prediction[y != PAD], (h @ w.t() + b).argmax(-1)[y != PAD])
-    logged, none = (
-        (out.ul_loss if term == "ul_alpha" else out.adv_loss).sum(),
-        torch.zeros_like(weights),
-    )
+    logged = (out.ul_loss if term == "ul_alpha" else out.adv_loss).sum()
+    none = torch.zeros_like(weights)
     before_weight = paper_loss(h, w, b, y, none, **{term: 1.0})
     if term == "adv_epsilon":  # in place of the likelihood
         before_weight = paper_loss(h, w, b, y, none + 1, adv_epsilon=weight)
-    torch.testing.assert_close(logged, before_weight.detach())
+    assert_close(logged, before_weight.detach())
 
 
 # Strength 2: among the eight rows, each two columns have all four pairs of values.
@@ -119,9 +116,9 @@ def test_terms_and_options_together(ul, adversarial, smoothing, gated, with_bias
     }
     naive = naive_gated_cross_entropy(h, w, y, **given)
     fast = gated_cross_entropy(h, w, y, **given)
-    torch.testing.assert_close(fast.loss, naive)
+    assert_close(fast.loss, naive)
     inputs = (h, w, b) if with_bias else (h, w)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, inputs) for loss in (fast.loss, naive)))
+    assert_close(*(torch.autograd.grad(loss, inputs) for loss in (fast.loss, naive)))
 
 
 def test_adversarial_training_of_certain_targets():
@@ -131,7 +128,7 @@ def test_adversarial_training_of_certain_targets():
     w = torch.tensor([[5.0, 0.0], [0.0, 5.0], [-5.0, 0.0]])
     out = gated_cross_entropy(h, w, torch.tensor([0, 0]), adv_epsilon=0.5)
     truth = gated_cross_entropy(h.double(), w.double(), torch.tensor([0, 0]))
-    torch.testing.assert_close(out.nll.double(), truth.nll, atol=1e-4, rtol=0)
+    assert_close(out.nll.double(), truth.nll, atol=1e-4, rtol=0)
     assert out.loss.isfinite()
 
 
@@ -148,7 +145,7 @@ def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
     out = gated_cross_entropy(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
     assert out.ul_loss.item() == pytest.approx(penalty.item(), rel=1e-6)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
-    torch.testing.assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
+    assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
     assert into_h.isfinite()
 
 

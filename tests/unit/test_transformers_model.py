@@ -101,22 +101,17 @@ def test_which_matrix_is_measured(tensors, configuration, description, tmp_path)
 
 REFUSED = {
     "a base model": (
-        UNTIED,
-        {**LLAMA, "architectures": ["LlamaModel"]},
+        UNTIED, {**LLAMA, "architectures": ["LlamaModel"]},
         "found no output layer in this LlamaModel",
     ),
     "without configuration": (
-        UNTIED,
-        None,
-        "transformers knows no model of the config.json beside it",
+        UNTIED, None, "transformers knows no model of the config.json beside it",
     ),
     "quantized": (
-        {"lm_head.weight": HEAD.to(torch.float8_e4m3fn)},
-        LLAMA,
-        "numbers that are not quantized",
+        {"lm_head.weight": HEAD.to(torch.float8_e4m3fn)}, LLAMA, "numbers that are not quantized",
     ),
     "a diverged run": ({"lm_head.weight": HEAD / 0}, LLAMA, "an infinity or NaN in lm_head.weight"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
@@ -129,9 +124,8 @@ def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
 def test_a_matrix_chosen_by_its_name(tmp_path):
     path = folder(tmp_path / "m", configuration=None)
     found = PretrainedModel(path, "model.embed_tokens.weight").output_embedding
-    assert found.description == "model.embed_tokens.weight(chosen)" and torch.equal(
-        found.weight, INPUT
-    )
+    assert found.description == "model.embed_tokens.weight(chosen)"
+    assert torch.equal(found.weight, INPUT)
     for name, words in (
         ("lm_heat.weight", "such as lm_head"),
         ("model.norm.weight", "found model.norm.weight of sh"),

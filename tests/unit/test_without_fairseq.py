@@ -25,10 +25,8 @@ def place(tmp_path):
     (tmp_path / "data" / "dict.txt").write_text("a 3\nb 2\n")
     (tmp_path / "lm").mkdir()
     for updates, file in ((1, "checkpoint_1_1.pt"), (2, "checkpoint_best.pt")):
-        task, model = (
-            {"_name": "language_modeling", "tokens_per_sample": 16},
-            {"_name": "transformer_lm"},
-        )
+        task = {"_name": "language_modeling", "tokens_per_sample": 16}
+        model = {"_name": "transformer_lm"}
         state = {
             "model": {"decoder.output_projection.weight": torch.randn(6, 4)},
             "cfg": {"task": task, "model": model},
@@ -63,10 +61,8 @@ def test_commands_that_need_fairseq(place, without_fairseq, capsys):
         assert run(command, place) == 2, command
         said = capsys.readouterr().err
         name = " ".join(command.split()[: 2 if command.startswith("plot") else 1])
-        assert (
-            said.startswith(f"agg-fairseq {name}: error: found no fairseq, ")
-            and said.count("\n") == 1
-        )
+        assert said.startswith(f"agg-fairseq {name}: error: found no fairseq, ")
+        assert said.count("\n") == 1
         assert not [path for path in set(place.rglob("*")) - before if path.is_file()], command
 
 
