@@ -75,6 +75,8 @@ class AggObjective(Objective):
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
+        if excluded is not None:
+            self.to(excluded.device)
         self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
 
     def fix_group(self) -> None:
