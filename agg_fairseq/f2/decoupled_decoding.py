@@ -53,7 +53,9 @@ def decoupled_log_prob(
         log_probs = outside.index_select(1, classes.of_token)  # N x V
 
         # Then log p2 replaces it inside.
-        if _knows_no_numbers(features):
+        # All logits are formed on a GPU: to learn which classes were chosen, its host would wait,
+        # and then launch a few products for each class.
+        if features.is_cuda:
             is_inside = classes.of_token == chosen[:, None]  # N x V
             logits = (
                 linear(features, weight).to(log_probs.dtype).masked_fill_(~is_inside, -torch.inf)
@@ -66,12 +68,6 @@ def decoupled_log_prob(
             logits = linear(features[rows[:, 0]], of_class)  # n x tokens of the class
             log_probs[rows, tokens] = torch.log_softmax(logits.to(log_probs.dtype), 1)
         return log_probs.view(shape)
-
-
-def _knows_no_numbers(features: Tensor) -> bool:
-    """Is it faster to form all logits than to ask which classes were chosen? On a GPU, whose host
-    would wait for the answer and launch a few products for each class."""
-    return features.is_cuda
 
 
 def choose_class(features: Tensor, class_weight: Tensor, *, sample: bool) -> Tensor:

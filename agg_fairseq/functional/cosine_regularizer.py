@@ -38,6 +38,7 @@ class _CosineRegularizer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ignore_index: int | None) -> Tensor:
+        """R(W), a scalar, of W (V, D)."""
         dtype = working_dtype(weight)  # a sum of V directions may overflow half precision
         norm = torch.linalg.vector_norm(weight, dim=1, dtype=dtype)  # V
         excluded = norm == 0
@@ -51,10 +52,13 @@ class _CosineRegularizer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """The gradient (V, D) of W, for that of R(W), a scalar."""
         refuse_second_derivatives()
         weight, inverse, direction_sum, count = ctx.saved_tensors
         scale = 2 * grad / count**2
-        along = _product(direction_sum, weight.t()).mul_(inverse.pow(3)).mul_(-scale)  # V
+        along = _product(direction_sum, weight.t()).mul_(-scale)  # V
+        for _ in range(3):  # one after the other, since ‖w_k‖⁻³ may overflow
+            along.mul_(inverse)
         across = inverse * scale  # V
         gradient = torch.empty_like(weight)
         rows = max(1, BLOCK_ELEMENTS // weight.size(1))

@@ -72,8 +72,7 @@ class _WithGradients(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError(
                 "backward ran twice over the same loss, but its gradients are used up after the "
-                "first; compute the "
-                "loss again"
+                "first; compute the loss again"
             )
         gradients, ctx.gradients = ctx.gradients, None
         # not 0 · ∞ where a loss is divided by 0 targets

@@ -70,14 +70,17 @@ class AggObjective(Objective):
             )
         by_rate = {"alpha": DEFAULT_ALPHA if alpha is None else alpha}
         self.threshold = by_rate if rare_fraction is None else {"rare_fraction": rare_fraction}
-        self.which, self.count_current_batch = gates, count_current_batch
+        self.count_current_batch = count_current_batch
+        rate, share = self.threshold.get("alpha"), self.threshold.get("rare_fraction")
+        self._options = rate, share, gates
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         if excluded is not None:
             self.to(excluded.device)
-        self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
+        # Raises where an option is out of its range.
+        _group_and_gates(self.counter.appearances, None, excluded, 1, *self._options)
 
     def fix_group(self) -> None:
         """Keeps the group of rare tokens from here on, if the window is full (Table 9).
@@ -131,8 +134,7 @@ class AggObjective(Objective):
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
         tensors = appearances, self.static_rare, self.excluded
-        options = updates, self.threshold.get("alpha"), self.threshold.get("rare_fraction")
-        return Gates(*compiled(_group_and_gates, tensors, (*options, self.which)))
+        return Gates(*compiled(_group_and_gates, tensors, (updates, *self._options)))
 
     def get_extra_state(self) -> dict[str, Any]:
         """The fixed group, as indices, if there is one; the counts are the state of the counter."""

@@ -268,11 +268,20 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     ("name", "options"),
     [("agg", {"agg_window": 9}), ("agps", {"agps_rare_rank": 36}), ("freeze_rare", {})],
 )
-def test_what_is_counted_before_the_training_fits_a_criterion_on_a_gpu(name, options, monkeypatch):
+def test_what_is_counted_before_the_training_fits_a_criterion_on_a_gpu(
+    name, options, monkeypatch, caplog
+):
     """fairseq's trainer moves a criterion first, and the counts come later, on the CPU; `meta`
     stands for a GPU."""
     made = criterion(name, OutputLayerTask(64), **options).to("meta")
     monkeypatch.setattr(made, "count_targets", lambda: torch.arange(64))
     if name == "agg":
         monkeypatch.setattr(made, "_updates_of_epoch", lambda: 100)
+    caplog.set_level("INFO")
     made.prepare()
+    if name == "agg":
+        assert "of the targets are rare" in caplog.text
+    elif name == "agps":
+        assert made.objective.rare.device.type == "meta"
+    else:
+        assert "tokens are rare" in caplog.text

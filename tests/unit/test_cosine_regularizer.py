@@ -43,3 +43,13 @@ def test_half_precision_is_computed_in_float32(dtype):
     assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
     (gradient,) = torch.autograd.grad(found * 1e6, half)
     assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
+
+
+def test_rows_that_are_nearly_zero():
+    """A row of norm 1e-15, whose inverse to the third power is beyond float32."""
+    w = embeddings().detach()
+    w[2] *= 1e-15
+    truth, single = w.requires_grad_(), w.detach().float().requires_grad_()
+    (expected,) = torch.autograd.grad(cosine_regularizer(truth), truth)
+    (found,) = torch.autograd.grad(cosine_regularizer(single), single)
+    assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
