@@ -153,8 +153,8 @@ class Result:
                 for key, value in values.items():
                     if isinstance(value, float) and not math.isfinite(value):
                         raise UserError(
-                            f"{name}: found {value} as {METRICS[metric].title.format(key)}; expected a "
-                            "finite number: a diverged model, or one whose logits overflow"
+                            f"{name}: found {value} as {METRICS[metric].title.format(key)}; "
+                            "expected a finite number: a diverged model, or one whose logits overflow"
                         )
 
     def __getitem__(self, row: Row) -> Mapping[str, Any]:

@@ -235,7 +235,8 @@ def checkpoint_file(path: str | Path) -> Path:
     path = Path(path)
     if is_pretrained(path):
         raise UserError(
-            f"{path}: found a model of transformers; this command takes models of fairseq-train alone"
+            f"{path}: found a model of transformers; this command takes models of fairseq-train "
+            "alone"
         )
     if not path.is_dir():
         return path

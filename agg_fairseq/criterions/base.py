@@ -168,7 +168,8 @@ class LikelihoodCriterion(FairseqCriterion):
         return self.result(layer.weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
-        """The number by which fairseq divides the loss of an update, for a batch with targets (B, T)."""
+        """The number by which fairseq divides the loss of an update, for a batch with targets (B,
+        T)."""
         return len(target) if self.cfg.sentence_avg else tokens
 
     def result(

@@ -16,8 +16,8 @@ from .base import CriterionConfig, LikelihoodCriterion
 
 @register_criterion("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost (but not
-    with label smoothing, which is over the joint distribution).
+    """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost
+    (but not with label smoothing, which is over the joint distribution).
 
     It takes no terms of positions (`--ul-alpha`, `--adv-epsilon`): they need the logits of tokens
     outside the target's class, and not to compute those is what this criterion is for.
@@ -35,7 +35,8 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 "expected --arch "
                 "transformer_lm_f2… or transformer_f2…"
             )
-        # Sorted before the model runs, so that a GPU's numbers have arrived when the loss reads them.
+        # Sorted before the model runs, so that a GPU's numbers have arrived when the loss reads
+        # them.
         target = sample["target"]
         sorted_targets = layer.classes.sort(target, self.padding_idx)
         parameters = leaves(layer.weight, layer.class_weight)

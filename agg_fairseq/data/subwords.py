@@ -52,7 +52,8 @@ class WordTokenizer:
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """Options that say how the words of running text were split into tokens when the data was encoded.
+    """Options that say how the words of running text were split into tokens when the data was
+    encoded.
 
     Args:
         kind: how words are split into tokens of the dictionary; with words, each word is one token.

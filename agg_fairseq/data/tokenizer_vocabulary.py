@@ -46,7 +46,8 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error messages."""
+        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error
+        messages."""
         import tokenizers
 
         try:

@@ -83,8 +83,8 @@ def perplexity(
         first = first or statistics
         if not torch.equal(statistics.counts, first.counts):
             raise UserError(
-                f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} of "
-                f"{next(iter(models.values()))}, which can read other sentences or blocks; measure "
+                f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} "
+                f"of {next(iter(models.values()))}, which can read other sentences or blocks; measure "
                 "them one at a time"
             )
         rows[name] = _row_of_model(model, statistics, offsets)

@@ -107,7 +107,8 @@ class BinarizedText:
                 yield from _log_probs(model, task, sample)
 
     def _blocks(self, model: Any, task: Any, length: int) -> Any:
-        """Batches of blocks of a language model; UserError where fairseq-eval-lm leaves out some."""
+        """Batches of blocks of a language model; UserError where fairseq-eval-lm leaves out
+        some."""
         context, positions = self.context_window, model.max_positions()
         if not context < length <= positions:
             found = (
@@ -134,7 +135,8 @@ class BinarizedText:
         if len(longer):
             raise UserError(
                 f"{self.split}: found {len(longer)} of {len(dataset)} pairs of more than "
-                f"{' or '.join(map(str, positions))} tokens, the positions of the model; expected a split without them"
+                f"{' or '.join(map(str, positions))} tokens, the positions of the model; expected "
+                "a split without them"
             )
         batches = task.get_batch_iterator(
             dataset, max_positions=positions, max_tokens=self.max_tokens or 2048

@@ -13,8 +13,8 @@ way: the class term for all positions, the token term for positions that are sor
 their targets, so that each class takes a slice of them. MefMax makes dozens of classes, of which
 most are small, and on a GPU a small product takes as long as its launch. So neighboring classes are
 merged into one product, and the logits of another class than the target's masked, where this costs
-less than the launches that it saves. Beyond inputs and gradients, the loss holds one chunk of logits
-and the rows of one class.
+less than the launches that it saves. Beyond inputs and gradients, the loss holds one chunk of
+logits and the rows of one class.
 """
 
 from typing import Any, NamedTuple

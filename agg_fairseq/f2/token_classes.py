@@ -28,7 +28,8 @@ class SortedTargets(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Each token's class, for any order of the dictionary. `order` has the tokens class by class."""
+    """Each token's class, for any order of the dictionary. `order` has the tokens class by
+    class."""
 
     of_token: Tensor  # (V,) int64 in [0, C), the class of each token
     order: Tensor  # (V,) int64, the tokens sorted by class, then by index
@@ -42,7 +43,8 @@ class TokenClasses:
 
     @classmethod
     def of(cls, class_of_token: Tensor) -> TokenClasses:
-        """The partition that a map (V,) int64 describes; ValueError if a class is negative or empty."""
+        """The partition that a map (V,) int64 describes; ValueError if a class is negative or
+        empty."""
         classes = class_of_token.cpu().numpy()
         sizes = np.bincount(classes)
         if sizes.min() == 0:
@@ -92,8 +94,8 @@ class TokenClasses:
     def tokens(self, first: int, last: int) -> slice | Tensor:
         """The tokens of the classes from `first` to `last` (included), in the order of their ranks.
 
-        A slice of the dictionary, which copies nothing, where there is one class of consecutive tokens;
-        else indices (n,).
+        A slice of the dictionary, which copies nothing, where there is one class of consecutive
+        tokens; else indices (n,).
         """
         run = self.runs[first]
         if first == last and run is not None:

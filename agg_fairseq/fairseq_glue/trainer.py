@@ -1,5 +1,5 @@
-"""Changes to what fairseq's trainer does before and after it builds an optimizer. Importing this module
-replaces its method."""
+"""Changes to what fairseq's trainer does before and after it builds an optimizer. Importing this
+module replaces its method."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Predicts what Adam forgets of rare tokens, and what a larger β₂ gains: predicted from counts alone
+"""Predicts what Adam forgets of rare tokens, and what a larger β₂ gains, from counts alone
 (docs/rule.md).
 
 Two kinds of gradients reach row k of the output embedding: pulls, where k is the target, and

@@ -1,5 +1,5 @@
-"""Training counts: checked where they come in, and as the log-unigram bias of Meister et al. (2022),
-"A Natural Bias for Language Generation Models"."""
+"""Training counts: checked where they come in, and as the log-unigram bias of Meister et al.
+(2022), "A Natural Bias for Language Generation Models"."""
 
 from torch import Tensor
 

@@ -1,4 +1,5 @@
-"""Says which tokens are rare: the one ranking behind gates, freezing and the groups of every measure."""
+"""Says which tokens are rare: the one ranking behind gates, freezing and the groups of every
+measure."""
 
 import torch
 from torch import Tensor

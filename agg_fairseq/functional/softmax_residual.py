@@ -69,7 +69,8 @@ def residual_of_chunk(
     terms: Terms,
     dtype: torch.dtype,
 ) -> tuple[Tensor, ChunkValues]:
-    """The residual of a chunk, (C, V) or wider with zeros: dL/dl times `residual_scale`; its values.
+    """The residual of a chunk, (C, V) or wider with zeros: dL/dl times `residual_scale`; its
+    values.
 
     Args:
         logits: H Wᵀ (C, V) or wider, contiguous; used up.

@@ -62,8 +62,8 @@ def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
-    """Finds the tokens (B, T) that are part of an n-gram, n >= 1, that occurred earlier in the same row: (B,
-    T) bool.
+    """Finds the tokens (B, T) that are part of an n-gram, n >= 1, that occurred earlier in the same
+    row: (B, T) bool.
 
     The sequence level of Welleck et al. has n = 4; their code omits the last n-gram of a row.
     """

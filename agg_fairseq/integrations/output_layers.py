@@ -16,7 +16,8 @@ from ..functional import log_unigram, whole_counts
 
 ADDED = (".bias", ".class_of_token", ".class_weight")  # what this module adds to an output layer
 LOADING = ("dtype", "torch_dtype", "quantization_config")
-"""Options that `from_pretrained` takes for itself, though a configuration has such attributes too."""
+"""Options that `from_pretrained` takes for itself, though a configuration has such attributes
+too."""
 IGNORED = -100
 """Label of the positions without a target."""
 

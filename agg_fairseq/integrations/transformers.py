@@ -209,7 +209,8 @@ class GatedLoss(TrainerCallback):
             )
         if isinstance(head, FactorizedSoftmax) and not self._is_plain:
             raise ValueError(
-                f"a factorized output layer is trained with method='mle', without {', '.join(TERMS)}"
+                "a factorized output layer is trained with method='mle', without "
+                f"{', '.join(TERMS)}"
             )
         return head
 
@@ -345,7 +346,8 @@ class GatedLoss(TrainerCallback):
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
     def _after_head(self, logits: Tensor) -> ScaleAndCap | None:
-        """Names what the model has done with the placeholder, None if it is neither scale nor soft cap.
+        """Names what the model has done with the placeholder, None if it is neither scale nor soft
+        cap.
 
         It is compared on the CPU, where nothing waits for a GPU.
         """
@@ -432,8 +434,8 @@ class GatedLoss(TrainerCallback):
         self.objective.commit_update()
 
     def roll_back_update(self) -> None:
-        """Ends an update as `Objective.roll_back_update`, where the step of the optimizer was skipped for
-        overflow."""
+        """Ends an update as `Objective.roll_back_update`, where the step of the optimizer was
+        skipped for overflow."""
         self._forget_update()
         self.objective.roll_back_update()
 

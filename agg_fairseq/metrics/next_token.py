@@ -27,7 +27,8 @@ from .groups import UNSEEN, FrequencyGroups
 class NextTokenStatistics:
     """Sufficient statistics of teacher-forced next-token prediction.
 
-    They are summed up on the device of the predictions, which waits for nothing until they are read.
+    They are summed up on the device of the predictions, which waits for nothing until they are
+    read.
 
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
@@ -189,8 +190,8 @@ class NextTokenStatistics:
         offsets[free] = (start - start[0])[free]
         if not offsets.isfinite().all():
             raise UserError(
-                "found probabilities of a group that are NaN or 0 everywhere; expected a model that "
-                "has not diverged"
+                "found probabilities of a group that are NaN or 0 everywhere; expected a model "
+                "that has not diverged"
             )
 
         def value(offsets: Tensor) -> Tensor:

@@ -98,7 +98,8 @@ def name_of(parameter: Tensor, model: nn.Module) -> str:
 
 
 def _contents(*modules: nn.Module) -> list[Any]:
-    """All that a module computes with, cheap to compare: numbers, parameters, versions of buffers."""
+    """All that a module computes with, cheap to compare: numbers, parameters, versions of
+    buffers."""
     found: list[Any] = []
     for module in modules:
         values = vars(module).items()

@@ -100,8 +100,8 @@ class AggObjective(Objective):
         self.counter.add(target)
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates by the updates in the window; or of these and what this update has counted so far,
-        as one update more. None where there is no update."""
+        """The gates by the updates in the window; or of these and what this update has counted so
+        far, as one update more. None where there is no update."""
         appearances, updates = self.counter.appearances, self.counter.updates
         if self.count_current_batch:
             current = self.counter.current.clone()

@@ -70,7 +70,8 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
 
 
 def _option_of_agg(criterion: object) -> tuple[str | None, float]:
-    """The option that chose the rare group in a training, and its value; None for another method."""
+    """The option that chose the rare group in a training, and its value; None for another
+    method."""
     for option in AGG_OPTIONS:
         value = criterion.get(option) if isinstance(criterion, Mapping) else None
         if isinstance(value, float | int):

@@ -187,8 +187,8 @@ def picture(figure: plots.style.Figure, caption: str) -> Picture:
 
 
 def texts_of(checkpoints: Checkpoints, data: str | Path, **options: Any) -> tuple[Result, Table]:
-    """Texts that the models write: measures of the texts, and samples side by side, evenly spread over
-    the texts."""
+    """Texts that the models write: measures of the texts, and samples side by side, evenly spread
+    over the texts."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder, f"{number}.jsonl") for number, name in enumerate(checkpoints)}
         for name, file in files.items():
