@@ -76,7 +76,9 @@ setup(
     ],
     python_requires=">=3.10",
     packages=find_packages(include=["agg_fairseq", "agg_fairseq.*"]),
-    package_data={"agg_fairseq": ["py.typed", "report/*.jinja", "user_dir/agg_plugin/*.py"]},
+    package_data={
+        "agg_fairseq": ["py.typed", "report/*.jinja", "fairseq_plugin/user_dir/agg_plugin/*.py"]
+    },
     install_requires=["numpy", "torch>=2.11", "tqdm"],  # 2.11 and 2.13 were tried
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["agg-fairseq = agg_fairseq.cli.main:main"]},

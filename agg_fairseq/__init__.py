@@ -15,9 +15,8 @@ __version__ = "0.3.0"
 def register() -> None:
     """Adds the criterions, models and optimizers to fairseq's registries; another call does
     nothing."""
-    from . import criterions, models  # noqa: F401 — importing registers
     from .checkpoints.fairseq_checkpoint import allow_plain_values
-    from .optim import fairseq_optimizers  # noqa: F401 — importing registers
+    from .fairseq_plugin import criterions, models, optimizers  # noqa: F401 — importing registers
 
     allow_plain_values()
 

@@ -14,9 +14,9 @@ from fairseq.sequence_generator import EnsembleModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-import agg_fairseq.criterions  # noqa: F401 — registers
+import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax
-from agg_fairseq.models.transformer_f2 import F2Layer, F2TransformerDecoder
+from agg_fairseq.fairseq_plugin.models.transformer_f2 import F2Layer, F2TransformerDecoder
 
 from .measuring import zipf
 

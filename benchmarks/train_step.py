@@ -113,7 +113,7 @@ def train_step(data: str, criterion: str, arguments: list[str]) -> Step:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
-    import agg_fairseq.criterions  # noqa: F401 — registers
+    import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers
 
     given = [data, *arguments, "--criterion", criterion]
     cfg = convert_namespace_to_omegaconf(

@@ -97,7 +97,7 @@ corpus() {
 
 # train CONFIG NAME [KEY=VALUE…]: trains configs/CONFIG into $RUNS/NAME and adds NAME to `rows`, if MODELS has that name.
 started=() places=() # names of trainings; processes of those that run, by place, 0 to JOBS - 1
-plugin=$root/agg_fairseq/user_dir/agg_plugin
+plugin=$root/agg_fairseq/fairseq_plugin/user_dir/agg_plugin
 train() {
   local name=$2 folder=$RUNS/$2 place=0 changed="${overrides[*]-}"
   known="$known $name"

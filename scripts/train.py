@@ -134,7 +134,10 @@ def composed(
             for key in (key for key in replaced if replaced[key] and written.common.get(key)):
                 given.append(f"++common.{key}=false")
                 written = compose(file.stem, given)
-        user_dir = str(ROOT / (written.common.get("user_dir") or "agg_fairseq/user_dir/agg_plugin"))
+        user_dir = str(
+            ROOT
+            / (written.common.get("user_dir") or "agg_fairseq/fairseq_plugin/user_dir/agg_plugin")
+        )
         OmegaConf.update(written, "common.user_dir", user_dir, force_add=True)
     except Exception as error:  # whatever a malformed file leads to
         raise UserError(f"{file.stem}: {str(error).partition('Config search path')[0]}") from error

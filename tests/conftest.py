@@ -20,7 +20,7 @@ from tests.forking import ENTRY_POINTS, run_forked
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-USER_DIR = ROOT / "agg_fairseq" / "user_dir" / "agg_plugin"
+USER_DIR = ROOT / "agg_fairseq" / "fairseq_plugin" / "user_dir" / "agg_plugin"
 
 hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("tests")  # what is not a fuzzer draws the same numbers at each run

@@ -7,7 +7,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import agg_fairseq
-from agg_fairseq.fairseq_glue.trainer import fill_placeholder
+from agg_fairseq.fairseq_plugin.trainer import fill_placeholder
 from tests.conftest import TINY_LM, read_lines
 
 agg_fairseq.register()

@@ -8,4 +8,4 @@ from pathlib import Path
 
 
 def run(arguments: argparse.Namespace) -> None:
-    print(Path(__file__).resolve().parents[1] / "user_dir" / "agg_plugin")
+    print(Path(__file__).resolve().parents[1] / "fairseq_plugin" / "user_dir" / "agg_plugin")

@@ -60,7 +60,7 @@ def calibrate(
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    from .. import models as _  # noqa: F401 — registers the architectures of this package
+    from ..fairseq_plugin import models as _  # noqa: F401 — registers the architectures of this package
 
     check_writable(output, model.path, replace=force)
     architecture = model.model_options.get("_name") or model.model_options.get("arch")

@@ -7,11 +7,11 @@ import torch
 from torch.nn.functional import pad
 from tqdm import tqdm
 
-from .. import decoding
 from ..checkpoints.fairseq_checkpoint import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import count_tokens, load_dictionary
 from ..errors import UserError
+from ..fairseq_plugin import decoding
 from ..files import atomic_write, check_writable
 from ..result import Result
 from .inputs import find_device
@@ -69,7 +69,7 @@ def generate_texts(
         "sample_break_mode": "none",
         **({"f2_decoding": f2_decoding} if f2_decoding else {}),
     }
-    from ..models.from_checkpoint import build_model  # imports fairseq
+    from ..fairseq_plugin.models.from_checkpoint import build_model  # imports fairseq
 
     network, task = build_model(model, data, overrides)
     dictionary = task.source_dictionary

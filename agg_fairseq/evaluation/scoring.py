@@ -93,7 +93,7 @@ class BinarizedText:
     ) -> Iterator[Chunk]:
         """The positions that fairseq-eval-lm counts, or the target side of the pairs of a
         translation model."""
-        from ..models.from_checkpoint import build_model
+        from ..fairseq_plugin.models.from_checkpoint import build_model
 
         # The positions of the model are those that it was trained with, whatever is scored.
         model, task = build_model(models[name], self.data, {"sample_break_mode": "none"})
@@ -269,7 +269,7 @@ def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]
     """
     from fairseq import utils
 
-    from ..fairseq_glue.output_layer import replaced_output_layer
+    from ..fairseq_plugin.output_layer import replaced_output_layer
 
     device = next(model.parameters()).device
     sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)

@@ -1,4 +1,4 @@
-"""Optimizers in plain PyTorch. `fairseq_optimizers.py` registers them with fairseq."""
+"""Optimizers in plain PyTorch. `fairseq_plugin/optimizers.py` registers them with fairseq."""
 
 from .embedding_adam import EmbeddingAdam
 

@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.errors import UserError, fail
+from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.files import write_json
-from agg_fairseq.models import build_model
 from agg_fairseq.result import Result
 
 import_user_module(SimpleNamespace(user_dir=str(Path(__file__).resolve().parent)))

@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel, register_model
 from torch import Tensor, nn
 
-from agg_fairseq.fairseq_glue import option
+from agg_fairseq.fairseq_plugin import option
 
 from .modules import AwdLSTM, LSTMDropout, State, activation_penalty
 

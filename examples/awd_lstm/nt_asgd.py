@@ -14,7 +14,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from agg_fairseq.fairseq_glue import option
+from agg_fairseq.fairseq_plugin import option
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from omegaconf import II
 from torch import Tensor
 
 from agg_fairseq.errors import fail
-from agg_fairseq.fairseq_glue.output_layer import unwrapped
+from agg_fairseq.fairseq_plugin.output_layer import unwrapped
 
 from .streams import StreamDataset
 

@@ -24,10 +24,10 @@ from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.checkpoints.fairseq_checkpoint import options_of
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
-from agg_fairseq.fairseq_glue import output_layer as layers
+from agg_fairseq.fairseq_plugin import output_layer as layers
+from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.functional import gated_cross_entropy
 from agg_fairseq.functional.early_gradients import chunk_rows
-from agg_fairseq.models import build_model
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 

@@ -48,7 +48,7 @@ def test_wheel_and_sdist(lm_data, tmp_path):
     options = (
         *SMALL_LM,
         "--user-dir",
-        tmp_path / "installed" / "agg_fairseq" / "user_dir" / "agg_plugin",
+        tmp_path / "installed" / "agg_fairseq" / "fairseq_plugin" / "user_dir" / "agg_plugin",
         "--no-save",
     )
     program = "from fairseq_cli.train import cli_main; cli_main(); import agg_fairseq; print(agg_fairseq.__file__)"

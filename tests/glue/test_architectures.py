@@ -78,7 +78,7 @@ def test_the_output_embedding_is_that_of_the_parent(lm_data, mt_data, name, base
 def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch, name, base):
     """Not when a model is built; nor where a checkpoint has brought its own classes, or counts."""
     counted = []
-    from agg_fairseq.fairseq_glue import trainer as hooked
+    from agg_fairseq.fairseq_plugin import trainer as hooked
 
     original = hooked.training_counts
     monkeypatch.setattr(

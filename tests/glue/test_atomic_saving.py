@@ -12,9 +12,9 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from matplotlib.figure import Figure
 
-import agg_fairseq.criterions  # noqa: F401 — registers them
+import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers them
 from agg_fairseq.errors import UserError
-from agg_fairseq.fairseq_glue.atomic_saving import AtomicPathManager, write_checkpoints_atomically
+from agg_fairseq.fairseq_plugin.atomic_saving import AtomicPathManager, write_checkpoints_atomically
 from agg_fairseq.files import atomic_write
 from agg_fairseq.plots.style import save
 

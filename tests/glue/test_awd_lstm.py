@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.evaluation import BinarizedText, generate_texts, perplexity
-from agg_fairseq.models.from_checkpoint import build_model
+from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.conftest import ROOT, called, run_command
 from tests.small_trainings import build, trainer_for
 

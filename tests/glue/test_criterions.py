@@ -11,7 +11,7 @@ from fairseq import criterions as fairseq_criterions
 from fairseq.data.iterators import GroupedIterator
 from fairseq.logging import metrics
 
-from agg_fairseq.criterions.base import EmbeddingStatistics
+from agg_fairseq.fairseq_plugin.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
 from benchmarks.output_layer_model import OutputLayerTask, criterion
 from tests.commands import one_line

@@ -9,8 +9,8 @@ import torch
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.cli.main import main
-from agg_fairseq.decoding import continuation
-from agg_fairseq.models.from_checkpoint import build_model
+from agg_fairseq.fairseq_plugin.decoding import continuation
+from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.commands import read_result, refused, save_model
 from tests.conftest import read_lines
 from tests.small_trainings import build

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from agg_fairseq.fairseq_glue.output_layer import float32_copies
+from agg_fairseq.fairseq_plugin.output_layer import float32_copies
 from agg_fairseq.functional import agg_gates, rare_tokens
 from tests.small_trainings import EVERY_CRITERION, F2_LM, LM, TIED, batches, rare_rows, trainer_for
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agg_fairseq import decoding
+from agg_fairseq.fairseq_plugin import decoding
 from agg_fairseq.functional import cosine_regularizer, repeated_ngrams
 from tests.small_trainings import (
     EVERY_CRITERION,

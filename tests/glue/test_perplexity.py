@@ -19,7 +19,7 @@ from agg_fairseq.evaluation import (
     generate_texts,
     perplexity,
 )
-from agg_fairseq.models.from_checkpoint import build_model
+from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.commands import changed, read_result, refused, run, save_model
 from tests.conftest import preprocessed, read_lines
 from tests.small_trainings import F2_LM, LM, MT

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import agg_fairseq.criterions  # noqa: F401 — registers
+import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax
 from agg_fairseq.modules import UnigramLinear
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from agg_fairseq import metrics
-from agg_fairseq.decoding import continuation
 from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
+from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.functional import (
     Gates,
     cosine_regularizer,

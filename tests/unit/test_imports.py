@@ -19,16 +19,13 @@ f2
 objective
 metrics
 data
-checkpoints decoding
-fairseq_glue
-optim.fairseq_optimizers
-models
-criterions
+checkpoints
+fairseq_plugin
 integrations
 evaluation
 plots
 report
-cli user_dir
+cli
 """
 """A module imports only from its own folder and from rows above its own; of several names that fit
 a module, the longest counts."""

@@ -12,11 +12,14 @@ from fairseq.criterions import register_criterion
 from fairseq.optim import register_optimizer
 from fairseq.optim.adam import FairseqAdamConfig
 
-from agg_fairseq.criterions.base import LikelihoodCriterion, LikelihoodCriterionConfig
 from agg_fairseq.data.binarized import training_counts
+from agg_fairseq.fairseq_plugin.criterions.base import (
+    LikelihoodCriterion,
+    LikelihoodCriterionConfig,
+)
+from agg_fairseq.fairseq_plugin.optimizers import AdamOfEmbedding
 from agg_fairseq.functional import Gates
 from agg_fairseq.metrics import frequency_groups
-from agg_fairseq.optim.fairseq_optimizers import AdamOfEmbedding
 
 
 @register_optimizer("amsgrad_of_w", dataclass=FairseqAdamConfig)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from fairseq.criterions import register_criterion
 
-from ..objective import FaceObjective
+from ...objective import FaceObjective
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 

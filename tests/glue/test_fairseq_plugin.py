@@ -12,7 +12,7 @@ from fairseq.data import data_utils, indexed_dataset
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import count_tokens, load_dictionary, training_counts
 from agg_fairseq.evaluation.inputs import load_vocabulary
-from agg_fairseq.models import build_model
+from agg_fairseq.fairseq_plugin.models import build_model
 from tests.commands import TRANSLATION, save_checkpoint
 from tests.conftest import USER_DIR, run_command
 from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for

@@ -11,10 +11,10 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
 from ..errors import fail
-from ..fairseq_glue import option
-from ..fairseq_glue.output_layer import output_layer
-from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `attach`
-from .embedding_adam import EmbeddingAdam
+from ..optim.embedding_adam import EmbeddingAdam
+from . import option
+from .output_layer import output_layer
+from .trainer import build_optimizer  # noqa: F401 — calls `attach`
 
 logger = logging.getLogger(__name__)
 

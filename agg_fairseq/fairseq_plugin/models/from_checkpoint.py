@@ -10,8 +10,8 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 from torch import nn
 
-from ..checkpoints import Checkpoint
-from ..errors import UserError, first_line
+from ...checkpoints import Checkpoint
+from ...errors import UserError, first_line
 
 
 def build_model(

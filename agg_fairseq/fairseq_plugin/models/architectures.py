@@ -18,8 +18,8 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from torch import nn
 
-from ..errors import fail
-from ..fairseq_glue.trainer import build_optimizer  # noqa: F401 — calls `fill`
+from ...errors import fail
+from ..trainer import build_optimizer  # noqa: F401 — calls `fill`
 
 
 def register_transformers(
@@ -32,7 +32,7 @@ def register_transformers(
         options: of the output layer.
         replace: puts the output layer into a transformer decoder that fairseq has built; it also
             gets the options. If the layer needs the training counts, it has `is_placeholder` and
-            `fill`, see `fairseq_glue.trainer`.
+            `fill`, see `fairseq_plugin.trainer`.
     """
 
     class Replaced:

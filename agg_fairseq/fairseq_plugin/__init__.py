@@ -8,9 +8,9 @@ is built (M).
 
     what                                where             when  for how long            why
     registries of criterions, models,   criterions/,      import                        --criterion agg,
-    architectures, optimizers           models/, optim/                                 --arch transformer_lm_f2,
+    architectures, optimizers           models/, optimizers                             --arch transformer_lm_f2,
     (added to)                                                                          --optimizer coupled_adam
-    torch.serialization: safe globals   checkpoints/      import, each opening of a     resume and generation from
+    torch.serialization: safe globals   ../checkpoints/    import, each opening of a     resume and generation from
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
     Trainer._build_optimizer            trainer           import        the process     a model is completed, an
                                                                                         optimizer learns which it trains

@@ -9,11 +9,10 @@ import torch
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from .. import decoding
-from ..fairseq_glue import option
-from ..fairseq_glue.output_layer import features_of, unwrapped
-from ..functional import gated_cross_entropy, given_tokens, repeated_ngrams
-from ..objective import ObjectiveOutput
+from ...functional import gated_cross_entropy, given_tokens, repeated_ngrams
+from ...objective import ObjectiveOutput
+from .. import decoding, option
+from ..output_layer import features_of, unwrapped
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 

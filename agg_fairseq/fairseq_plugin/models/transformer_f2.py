@@ -11,11 +11,11 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from ..errors import fail
-from ..f2.decoupled_decoding import DECODINGS, choose_class, decoupled_log_prob
-from ..f2.factorized_softmax import FactorizedSoftmax
-from ..f2.frequency_classes import ASSIGNMENTS, assign_classes
-from ..fairseq_glue import option
+from ...errors import fail
+from ...f2.decoupled_decoding import DECODINGS, choose_class, decoupled_log_prob
+from ...f2.factorized_softmax import FactorizedSoftmax
+from ...f2.frequency_classes import ASSIGNMENTS, assign_classes
+from .. import option
 from .architectures import register_transformers
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fairseq.criterions import register_criterion
 
-from ..fairseq_glue import option
+from .. import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 

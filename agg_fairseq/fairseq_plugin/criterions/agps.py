@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 
-from ..data.binarized import excluded_tokens
-from ..fairseq_glue import option
-from ..functional.gates import AGPS_VARIANTS
-from ..objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
+from ...data.binarized import excluded_tokens
+from ...functional.gates import AGPS_VARIANTS
+from ...objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
+from .. import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 

@@ -9,12 +9,12 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
-from ..data.binarized import excluded_tokens
-from ..errors import UserError
-from ..fairseq_glue import option
-from ..functional import rare_tokens
-from ..functional.gates import AGG_GATES
-from ..objective.agg import DEFAULT_ALPHA, AggObjective
+from ...data.binarized import excluded_tokens
+from ...errors import UserError
+from ...functional import rare_tokens
+from ...functional.gates import AGG_GATES
+from ...objective.agg import DEFAULT_ALPHA, AggObjective
+from .. import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 logger = logging.getLogger(__name__)

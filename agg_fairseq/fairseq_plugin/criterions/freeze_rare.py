@@ -10,13 +10,13 @@ from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 
-from ..data.binarized import excluded_tokens
-from ..errors import fail
-from ..fairseq_glue import option
-from ..fairseq_glue.output_layer import float32_copies, output_layer
-from ..functional import freezing_gates, rarest
-from ..functional.gates import FREEZING_PARTS
-from ..functional.rare import check_open_interval
+from ...data.binarized import excluded_tokens
+from ...errors import fail
+from ...functional import freezing_gates, rarest
+from ...functional.gates import FREEZING_PARTS
+from ...functional.rare import check_open_interval
+from .. import option
+from ..output_layer import float32_copies, output_layer
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 logger = logging.getLogger(__name__)

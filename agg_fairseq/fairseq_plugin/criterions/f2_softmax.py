@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from ..errors import fail
-from ..f2 import FactorizedSoftmax, factorized_cross_entropy
-from ..fairseq_glue.output_layer import output_layer, without_logits
-from ..modules.linear_logits import leaves
+from ...errors import fail
+from ...f2 import FactorizedSoftmax, factorized_cross_entropy
+from ...modules.linear_logits import leaves
+from ..output_layer import output_layer, without_logits
 from .base import CriterionConfig, LikelihoodCriterion
 
 

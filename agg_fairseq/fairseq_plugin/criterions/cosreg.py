@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from ..fairseq_glue import option
-from ..fairseq_glue.output_layer import has_output_layer, output_layer
-from ..functional import CrossEntropyOutput
+from ...functional import CrossEntropyOutput
+from .. import option
+from ..output_layer import has_output_layer, output_layer
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 

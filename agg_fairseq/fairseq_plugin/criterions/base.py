@@ -34,14 +34,14 @@ from fairseq.logging.meters import AverageMeter
 from omegaconf import II
 from torch import Tensor, nn
 
-from ..data.binarized import task_name, training_counts
-from ..errors import UserError, fail
-from ..fairseq_glue import option
-from ..fairseq_glue import output_layer as layers
-from ..fairseq_glue.atomic_saving import write_checkpoints_atomically
-from ..fairseq_glue.hooks import listen
-from ..metrics import Geometry, geometry
-from ..objective import Average, Objective, ObjectiveOutput
+from ...data.binarized import task_name, training_counts
+from ...errors import UserError, fail
+from ...metrics import Geometry, geometry
+from ...objective import Average, Objective, ObjectiveOutput
+from .. import option
+from .. import output_layer as layers
+from ..atomic_saving import write_checkpoints_atomically
+from ..hooks import listen
 
 logger = logging.getLogger(__name__)
 

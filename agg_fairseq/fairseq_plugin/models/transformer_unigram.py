@@ -8,8 +8,8 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
-from ..fairseq_glue import option
-from ..modules import UnigramLinear
+from ...modules import UnigramLinear
+from .. import option
 from .architectures import register_transformers
 
 
