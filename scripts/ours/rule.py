@@ -191,7 +191,7 @@ def train(text: str, options: dict) -> dict:
             vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
         )
     elif options["method"] == "f2":
-        factorized = FactorizedSoftmax(mefmax(counts), UNITS, model.weight)
+        factorized = FactorizedSoftmax(UNITS, mefmax(counts), model.weight)
         others.append(factorized.class_weight)
     elif options["method"] == "bias":
         bias = log_unigram(counts)
