@@ -34,7 +34,7 @@ def test_rows_that_are_chosen_have_numbers_beside_the_papers(table):
     printed = rows(text)
     titles = ("PPL total", "Uniq total", "I(W) total")
     assert printed[""] == [f"{title}{of}" for title in titles for of in (", paper", "")]
-    assert f"\nNot as published: mle, no-g2: SIZE=tiny {' '.join(LM)}\n\n" in text
+    assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in text
     assert printed["agg"] == ["15.51", "not run", "13737", "not run", "0.813", "not run"]
     assert float(printed["mle"][1]) > 1 and printed["mle"][::2] == ["15.51", "13143", "0.377"]
 
