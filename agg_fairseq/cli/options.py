@@ -110,6 +110,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "detokenized"},
     "max_texts": {"type": COUNT, "metavar": "N", "help": "continue only the first N prefixes "
         "(default: all)"},
+    "prefixes": {"metavar": "FILE", "help": "continue the lines of this text in UTF-8 instead, each "
+        "whole; </s> is the end of a line within a prefix"},
     "prefix_length": {"type": COUNT, "metavar": "N", "help": "tokens that the model is given"},
     "length": {"type": COUNT, "metavar": "N", "help": "tokens of a continuation and of a reference"},
     "topk": {"type": COUNT, "metavar": "K", "help": "nearest neighbors of a word, or most probable "
