@@ -54,16 +54,16 @@ class TokenizerOptions:
     encoded.
 
     Args:
-        kind: how words are split into tokens of the dictionary; with words, each word is one token.
-        gpt2_encoder_json: encoder.json of "gpt2".
-        gpt2_vocab_bpe: vocab.bpe of "gpt2".
-        sentencepiece_model: model of "sentencepiece".
-        bpe_codes: codes of "subword_nmt", or of "fastbpe", which reads both.
-        after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as
+        bpe: how words are split into tokens of the dictionary; with words, each word is one token.
+        gpt2_encoder_json: encoder.json of gpt2.
+        gpt2_vocab_bpe: vocab.bpe of gpt2.
+        sentencepiece_model: model of sentencepiece.
+        bpe_codes: codes of subword_nmt, or of fastbpe, which reads both.
+        after_space: whether gpt2 splits a word as in running text, after a space (`Ġsea`), or as
             at the beginning of a text (`sea`). The other kinds have one form only.
     """
 
-    kind: str = "words"
+    bpe: str = "words"
     gpt2_encoder_json: Path | None = None
     gpt2_vocab_bpe: Path | None = None
     sentencepiece_model: Path | None = None
@@ -78,7 +78,7 @@ class TokenizerOptions:
         index = {
             token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial
         }
-        if self.kind == "words":
+        if self.bpe == "words":
             token_of = find_word(index)
             return WordTokenizer(
                 "words", index, dictionary.unk(), lambda text: list(map(token_of, text.split()))
@@ -86,7 +86,7 @@ class TokenizerOptions:
         encoder, before = self._encoder(), ""
         written: dict[str, str] = {}  # how the dictionary writes a token of the encoder
         readable: dict[str, str] = {}
-        if self.kind == "gpt2":
+        if self.bpe == "gpt2":
             before = " " * self.after_space
             pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
             # ids; of WikiText-2's words, 3% are digits
@@ -103,7 +103,7 @@ class TokenizerOptions:
             return [written.get(token, token) for token in tokens]
 
         return WordTokenizer(
-            self.kind, index, dictionary.unk(), split, lambda token: readable.get(token, token)
+            self.bpe, index, dictionary.unk(), split, lambda token: readable.get(token, token)
         )
 
     def encode_lines(self, path: str | Path, dictionary: Any) -> Iterator[list[int]]:
@@ -120,28 +120,28 @@ class TokenizerOptions:
     def _encoder(self) -> Any:
         from fairseq.data.encoders import build_bpe
 
-        for name in FILES[self.kind]:
+        for name in FILES[self.bpe]:
             if getattr(self, name) is None:
                 option = f"--{name.replace('_', '-')}"
                 raise UserError(
                     f"{option}: found none; name the file that the data was encoded with"
                 )
-        files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
+        files = {name: str(getattr(self, name)) for name in FILES[self.bpe]}
         if "bpe_codes" in files:
-            _check_codes(self.kind, files["bpe_codes"])
+            _check_codes(self.bpe, files["bpe_codes"])
         try:
-            return build_bpe(argparse.Namespace(bpe=self.kind, **files))
+            return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
         except ImportError as error:
             how = (
                 "'.[eval]'"
-                if self.kind != "fastbpe"
+                if self.bpe != "fastbpe"
                 else "cython, then: pip install --no-build-isolation fastBPE"
             )
-            raise UserError(f"--bpe {self.kind}: {first_line(error)}; pip install {how}") from error
+            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; pip install {how}") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "
-                f"--bpe {self.kind} reads"
+                f"--bpe {self.bpe} reads"
             ) from error
 
 

@@ -47,14 +47,15 @@ def generate_texts(
     Args:
         model: a language model over the dictionary of `data`.
         output: texts to write.
-        prefixes: a text in UTF-8, of which each line, whatever its length, is a prefix without a
-            reference, in place of those of the split; `</s>` is the end of a line within it.
+        split: split to read.
+        prefixes: text in UTF-8 whose lines, of any length, are continued instead; `</s>` is the end
+            of a line within a prefix.
         tokenizer: of `prefixes`; a token that the dictionary lacks is `<unk>`.
+        prefix_length: tokens of a prefix of the split.
         length: tokens of a continuation and of a reference.
         max_texts: continue only the first N prefixes; None: all.
-        topk: draw each token from the K of the highest probability; None: take the most probable
-            one.
-        seed: of the random numbers, 0 to 2⁶³ − 1.
+        topk: draw each token from the K most probable ones; None: take the most probable one.
+        seed: seed of the random numbers.
         f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint
             says.
         batch_size: texts at a time; changes no text, except those of `sample-class`, which the
@@ -87,7 +88,7 @@ def generate_texts(
         given, unused = _read_prefixes(prefixes, dictionary, tokenizer)[:max_texts], None
         batches = [(tokens[None], tokens[None, :0]) for tokens in given]  # without references
         unknown = int(torch.cat(given).eq(dictionary.unk()).sum())
-        source = {"prefixes": Path(prefixes).name, "bpe": tokenizer.kind, "<unk>": unknown}
+        source = {"prefixes": Path(prefixes).name, "bpe": tokenizer.bpe, "<unk>": unknown}
         source["texts"] = len(given)
 
     from ..fairseq_plugin.models.from_checkpoint import build_model  # imports fairseq
