@@ -174,10 +174,10 @@ def documentation():
 
 def sentence_pairs(count):
     """Lines of at most 12 words in English, and the same with umlauts and German quotes."""
-    plain = (re.sub(r"[^A-Za-z ,]", "", line) for line in documentation()[:count])
+    plain = (re.sub(r"[^A-Za-z ,-]", "", line) for line in documentation()[:count])
     english = [f"{' '.join(line.split()[:12])}." for line in plain]
     other = [line.replace("u", "ü") for line in english]
-    return english, [f"„{line}“" if row % 20 == 0 else line for row, line in enumerate(other)]
+    return english, [f"„{line}“" if row % 50 == 0 else line for row, line in enumerate(other)]
 
 
 @pytest.fixture(scope="session")
