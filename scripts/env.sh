@@ -74,7 +74,7 @@ corpus() {
     tiny:*:) data=$RUNS/data/text prepare=text/prepare.sh && set -- --vocabulary 8000 ;;
     tiny:*) data=$RUNS/data/text && set -- --tokenizer sentencepiece --vocabulary 8000 ;;
     *:) ;;
-    *) data=$RUNS/${data#"$RUNS"/} ;;
+    *) case $data in "$RUNS" | "$RUNS"/*) ;; *) data=$RUNS/$data ;; esac ;;
   esac
   if [ -f "$DATA/train" ]; then prepare=text/prepare.sh; fi
   case "$prepare $* " in

@@ -11,7 +11,7 @@ together make up 10% of the training text. (Yu et al. 2022, Tables 5 and 15; Cho
 import json
 import sys
 import textwrap
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
@@ -32,11 +32,11 @@ def readable(text: str, prepared: Path) -> str:
     pieces = ByteLevelBPETokenizer.from_file(
         f"{prepared}/tokenizer/encoder.json", f"{prepared}/tokenizer/vocab.bpe"
     )
-    runs = groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
-    decoded = (
-        pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs
-    )
-    return " ".join("".join(decoded).split())
+    decoded = ""
+    for are_ids, run in groupby(text.split(), key=str.isdecimal):  # </s> and the like are none
+        tokens = [*run]
+        decoded += pieces.decode([*map(int, tokens)]) if are_ids else f" {' '.join(tokens)} "
+    return " ".join(decoded.split())
 
 
 def main(prepared: Path, files: list[Path]) -> None:
@@ -45,10 +45,10 @@ def main(prepared: Path, files: list[Path]) -> None:
     counts = count_tokens(prepared / "data-bin", dictionary)
     groups = frequency_mass_groups(counts, excluded=excluded_tokens(dictionary))  # as text-metrics
     very_rare = set(groups.members("very rare").tolist())
-    texts = [
-        [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:COUNT]]
-        for file in files
-    ]
+    texts = []
+    for file in files:
+        with open(file, encoding="utf-8") as lines:
+            texts.append([json.loads(line) for line in islice(lines, COUNT)])
     for number, of_models in enumerate(zip(*texts, strict=True), 1):
         print(f"Text {number}: {readable(of_models[0]['prefix'], prepared)}")
         for file, text in zip(files, of_models, strict=True):
