@@ -52,6 +52,7 @@ fi
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1 PYTHONWARNINGS=ignore
 if [ "$JOBS" -gt 1 ]; then export OMP_NUM_THREADS=$((($(nproc) + JOBS - 1) / JOBS)); fi
 
+beta2="optimizer.adam_betas='(0.9,0.999)'" # of all parameters, in place of 0.98
 alpha=${ALPHA:+criterion.agg_alpha=$ALPHA}
 if [ -n "$alpha" ] && [ "$SIZE" = tiny ]; then alpha="$alpha criterion.agg_rare_fraction=null"; fi
 
