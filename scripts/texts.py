@@ -1,5 +1,5 @@
-"""Prints the first texts that models continued, side by side, as people read them, with what the
-papers count in each.
+"""Prints the texts that models continued, side by side, as people read them, with what the papers
+count in each.
 
     python scripts/texts.py PREPARED RUNS/MODEL/texts.jsonl …
 
@@ -11,13 +11,11 @@ together make up 10% of the training text. (Yu et al. 2022, Tables 5 and 15; Cho
 import json
 import sys
 import textwrap
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 
 from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.metrics import frequency_mass_groups
-
-COUNT = 4
 
 
 def readable(text: str, prepared: Path) -> str:
@@ -45,10 +43,7 @@ def main(prepared: Path, files: list[Path]) -> None:
     counts = count_tokens(prepared / "data-bin", dictionary)
     groups = frequency_mass_groups(counts, excluded=excluded_tokens(dictionary))  # as text-metrics
     very_rare = set(groups.members("very rare").tolist())
-    texts = []
-    for file in files:
-        with open(file, encoding="utf-8") as lines:
-            texts.append([json.loads(line) for line in islice(lines, COUNT)])
+    texts = [list(map(json.loads, file.open(encoding="utf-8"))) for file in files]
     for number, of_models in enumerate(zip(*texts, strict=True), 1):
         print(f"Text {number}: {readable(of_models[0]['prefix'], prepared)}")
         for file, text in zip(files, of_models, strict=True):

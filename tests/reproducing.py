@@ -10,7 +10,7 @@ import sys
 import threading
 
 from tests.commands import table
-from tests.conftest import ROOT, write_lines
+from tests.conftest import ROOT
 from tests.forking import ENTRY_POINTS, become, processes
 
 CLIENT = """#!{python} -SE
@@ -90,13 +90,9 @@ class Clone:
             connection.sendall(f"{process.exitcode}\n".encode())
 
     def run(self, script, *arguments, check=True, cwd=None, **variables):
-        defaults = {
-            "AGG_DATA": str(ROOT.parent / "shared" / "data"),
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-        }
         self.ran.add(str(script))
-        environment = defaults | {name: str(value) for name, value in variables.items()}
+        given = {name: str(value) for name, value in variables.items()}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **given}
         result = subprocess.run(
             ["bash", str(self.root / "scripts" / script), *map(str, arguments)],
             cwd=cwd or self.root, env=environment, capture_output=True, text=True, timeout=1800,
@@ -110,12 +106,3 @@ def rows(text):
     """The cells of a printed table by the first one of each line, that of the titles too."""
     header, body = table(text)
     return {row[0]: row[1:] for row in (header, *body)}
-
-
-def head_of(source, target, names, lines):
-    target.mkdir()
-    for name in names:
-        count = next(count for part, count in lines.items() if part in name)
-        text = (source / name).read_text(encoding="utf-8").split("\n")[:count]
-        write_lines(target / name, text)
-    return target

@@ -43,9 +43,9 @@ def perplexity(
             columns; None: there are none.
         shares: of these offsets; with each, say 0.4, the model has a row `NAME, 40%` of calibrated
             `perplexity` and `expected_over_observed`.
-        occurrences_in: group tokens by their occurrences in this text instead, as
-            `metrics.occurrence_groups`: the training split of a folder with the same dictionary, or
-            for models of transformers a file.
+        occurrences_in: group tokens by how often they occur in another text instead: 100 times or
+            more, 1 to 99 times, or never. The text is the training split of a folder with the same
+            dictionary, or for models of transformers a file.
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: a model with the same vocabulary, from whose output embedding the distance is
             measured.

@@ -4,7 +4,6 @@ at a time."""
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,10 +30,9 @@ class BinarizedText:
     Args:
         data: folder with the split, and with the training split, in which tokens are counted.
         split: split to score; a translation model scores its target side.
-        tokens_per_sample: tokens per block, its context included; None: as in training. This and
-            the next one are not for translation models.
-        context_window: tokens of context before each block, which are not scored.
-        max_tokens: tokens per batch; None: 2048, or a block where that is longer.
+        tokens_per_sample: tokens per block, its context included; None: as in training, and for a
+            text the positions of the models.
+        context_window: tokens of context before each block of a split, which are not scored.
     """
 
     data: str | Path
@@ -63,8 +61,7 @@ class BinarizedText:
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Checks that the split is there, and can be read as it was written."""
-        # of a parallel split with its side
-        file = vocabulary.split.name.replace("train", self.split, 1)
+        file = vocabulary.path_of(self.split).name
         # fairseq would score what a damaged index says
         count_tokens(self.data, vocabulary.dictionary, file)
         if vocabulary.languages is not None:
@@ -93,55 +90,17 @@ class BinarizedText:
     ) -> Iterator[Chunk]:
         """The positions that fairseq-eval-lm counts, or the target side of the pairs of a
         translation model."""
-        from ..fairseq_plugin.models.from_checkpoint import build_model
+        from ..fairseq_plugin.scoring import score_split  # imports fairseq
 
-        # The positions of the model are those that it was trained with, whatever is scored.
-        model, task = build_model(models[name], self.data, {"sample_break_mode": "none"})
-        model.to(device)
-        if models[name].is_language_model:
-            batches = self._blocks(model, task, self._length(models))
-        else:
-            batches = self._pairs(model, task)
-        for sample in tqdm(batches, desc=name, unit="batch", disable=None, leave=False):
-            if "net_input" in sample:
-                yield from _log_probs(model, task, sample)
-
-    def _blocks(self, model: Any, task: Any, length: int) -> Any:
-        """Batches of blocks of a language model; UserError where fairseq-eval-lm leaves out
-        some."""
-        context, positions = self.context_window, model.max_positions()
-        if not context < length <= positions:
-            found = (
-                f"found {length}, {context} of them context, and {positions} positions of the model"
-            )
-            raise UserError(
-                f"--tokens-per-sample: {found}; expected more than context, at most the positions"
-            )
-        task.args.tokens_per_sample = length - context
-        task.load_dataset(self.split)
-        return task.eval_lm_dataloader(
-            dataset=task.dataset(self.split),
-            num_workers=0,
-            context_window=context,
-            max_positions=positions,
-            max_tokens=self.max_tokens or max(2048, length),
+        return score_split(
+            models[name],
+            self.data,
+            self.split,
+            length=None if vocabulary.languages else self._length(models),
+            context=self.context_window,
+            max_tokens=self.max_tokens,
+            device=device,
         )
-
-    def _pairs(self, model: Any, task: Any) -> Any:
-        """Batches of the pairs of a translation model; UserError if it cannot read some."""
-        task.load_dataset(self.split)
-        dataset, positions = task.dataset(self.split), model.max_positions()
-        _, longer = dataset.filter_indices_by_size(dataset.ordered_indices(), positions)
-        if len(longer):
-            raise UserError(
-                f"{self.split}: found {len(longer)} of {len(dataset)} pairs of more than "
-                f"{' or '.join(map(str, positions))} tokens, the positions of the model; expected "
-                "a split without them"
-            )
-        batches = task.get_batch_iterator(
-            dataset, max_positions=positions, max_tokens=self.max_tokens or 2048
-        )
-        return batches.next_epoch_itr(shuffle=False)
 
     def _length(self, models: Mapping[str, Checkpoint]) -> int:
         if self.tokens_per_sample is not None:
@@ -258,38 +217,3 @@ class PlainText:
 
 Text = BinarizedText | PlainText
 """What models are scored on; both have the same methods."""
-
-
-@torch.no_grad()
-def _log_probs(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[Chunk]:
-    """The positions of a batch that fairseq-eval-lm counts.
-
-    Logits are formed and normalized for a chunk of positions at a time: beside the features (N, D),
-    it takes the memory of a few such chunks, whatever the batch.
-    """
-    from fairseq import utils
-
-    from ..fairseq_plugin.output_layer import replaced_output_layer
-
-    device = next(model.parameters()).device
-    sample = sample if device.type == "cpu" else utils.move_to_cuda(sample, device=device)
-    target = sample["target"]  # B x T
-    is_scored = target != task.target_dictionary.pad()
-    if getattr(getattr(task, "args", None), "add_bos_token", False):
-        is_scored &= target != task.target_dictionary.bos()
-    target = target[is_scored]  # N
-    layer, inputs = getattr(model.decoder, "output_layer", None), []
-
-    def left_out(features: Tensor) -> Tensor:
-        inputs.append(features)
-        return features
-
-    with replaced_output_layer(model.decoder, left_out):
-        # N x D; or N x V, of a decoder with logits of its own
-        output = model(**sample["net_input"])[0][is_scored]
-    rows = chunk_rows(output.new_empty(len(task.target_dictionary), 0))
-    for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
-        # 1 x n x V, or features for an adaptive softmax
-        output = layer(chunk[None]) if inputs else chunk[None]
-        log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
-        yield log_probs, targets

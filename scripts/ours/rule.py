@@ -149,7 +149,7 @@ class OutputLayer:
                 vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
             )
         elif method == "f2":
-            self.factorized = FactorizedSoftmax(mefmax(counts), UNITS, weight)
+            self.factorized = FactorizedSoftmax(UNITS, mefmax(counts), weight)
         elif method == "bias":
             self.bias = log_unigram(counts)
 

@@ -144,10 +144,8 @@ def test_pairwise_results_of_choi_et_al():
     assert printed == 10
 
 
-def test_tokens_are_joined_as_people_read_them(shared_data, tmp_path):
-    (tmp_path / "tokenizer").mkdir()
-    for name in ("encoder.json", "vocab.bpe"):
-        (tmp_path / "tokenizer" / name).symlink_to(Path(shared_data / "gpt2-bpe" / name).resolve())
+def test_tokens_are_joined_as_people_read_them(gpt2_bpe, tmp_path):
+    (tmp_path / "tokenizer").symlink_to(gpt2_bpe)
     files = [str(tmp_path / "tokenizer" / name) for name in ("encoder.json", "vocab.bpe")]
     ids = ByteLevelBPETokenizer.from_file(*files).encode(" A naïve game").ids
     for kind, text, read_as in (
