@@ -11,7 +11,7 @@
 #   GPUS=4          GPUs of each training (default: all, divided among the JOBS); given, also those of size tiny use GPUs
 #   ALPHA=0.05      threshold of AGG, instead of the configuration's; WORDS="a b", of tables of words
 #   DRY_RUN=1       print all commands and start none, which needs no GPU
-#   KEY=VALUE …     as arguments: options of every training, such as common.bf16=true common.fp16=false
+#   KEY=VALUE …     as arguments: options of every training, such as common.bf16=true
 #
 # Several seeds: for SEED in 1 2 3; do SEED=$SEED RUNS=runs/seed-$SEED bash scripts/…/TABLE.sh; done
 #                python scripts/table.py scripts/…/TABLE.tsv runs/seed-*
@@ -52,6 +52,7 @@ fi
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1 PYTHONWARNINGS=ignore
 if [ "$JOBS" -gt 1 ]; then export OMP_NUM_THREADS=$((($(nproc) + JOBS - 1) / JOBS)); fi
 
+beta2="optimizer.adam_betas='(0.9,0.999)'" # of all parameters, in place of 0.98
 alpha=${ALPHA:+criterion.agg_alpha=$ALPHA}
 if [ -n "$alpha" ] && [ "$SIZE" = tiny ]; then alpha="$alpha criterion.agg_rare_fraction=null"; fi
 
@@ -65,7 +66,7 @@ if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128 --as-published" conte
 # that say how its words are split. It is in RUNS if it is made from DATA. At tiny it is the documentation of Python, or
 # DATA in few sub-words.
 corpus() {
-  local prepare=$2 kind
+  local prepare=$2 kind=sentencepiece
   data=$1
   shift 2
   case $SIZE:$prepare:$DATA in
@@ -74,16 +75,13 @@ corpus() {
     tiny:*:) data=$RUNS/data/text prepare=text/prepare.sh && set -- --vocabulary 8000 ;;
     tiny:*) data=$RUNS/data/text && set -- --tokenizer sentencepiece --vocabulary 8000 ;;
     *:) ;;
-    *) data=$RUNS/${data#"$RUNS"/} ;;
+    *) case $data in "$RUNS" | "$RUNS"/*) ;; *) data=$RUNS/$data ;; esac ;;
   esac
+  case $prepare in wmt*) kind=subword_nmt ;; esac
   if [ -f "$DATA/train" ]; then prepare=text/prepare.sh; fi
-  case "$prepare $* " in
-    *" gpt2 "*) kind=gpt2 ;;
-    *" words "*) kind=words ;;
-    wmt*" sentencepiece "*) kind=sentencepiece ;;
-    wmt*) kind=subword_nmt ;;
-    *) kind=sentencepiece ;;
-  esac
+  for word in "$@"; do
+    case $word in gpt2 | words | sentencepiece) kind=$word ;; esac
+  done
   if [ -f "$DATA/manifest.json" ]; then
     data=$DATA
     kind=$(sed -n 's/.*"kind": "\([a-z0-9_]*\)".*/\1/p' "$DATA/manifest.json")

@@ -57,9 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         add_notes(notes, row, options.runs)
     metrics, ours = read_cells(columns, [*papers], options.runs)
     lines = table_lines(papers, ours, metrics, options.changes)
-    print(
-        *(f"{note}: {', '.join(rows)}" if rows else note for note, rows in notes.items()), sep="\n"
-    )
+    for note, rows in notes.items():
+        print(f"{note}: {', '.join(rows)}" if rows else note)
     print(f"\n{layout(columns, lines)}")
     if len(options.runs) > 1:
         print(f"\nMean ± standard deviation over {len(options.runs)} seeds.")
@@ -67,9 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def read_table(path: Path) -> tuple[dict[str, list[str]], list[str], dict[str, list[str]]]:
     """The lines above the table, as keys; the names of the columns; the paper's numbers by row."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    (_, *columns), *body = csv.reader((x for x in lines if not x.startswith("#")), delimiter="\t")
-    notes: dict[str, list[str]] = {x[1:].strip(): [] for x in lines if x.startswith("#")}
+    notes: dict[str, list[str]] = {}
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            notes[line[1:].strip()] = []
+        else:
+            lines.append(line)
+    (_, *columns), *body = csv.reader(lines, delimiter="\t")
     return notes, columns, {row: numbers for row, *numbers in body}
 
 
@@ -78,12 +82,17 @@ def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> No
 
     UserError for trainings of the row that are not those of different seeds.
     """
-    files = [run / row / SETTINGS for run in runs if (run / row / SETTINGS).is_file()]
-    for folder in (run / row for run in runs if run / row / SETTINGS not in files):
-        if folder.is_dir() and (files or any(folder.glob("checkpoint*.pt"))):
+    files = []
+    for run in runs:
+        if (run / row / SETTINGS).is_file():
+            files.append(run / row / SETTINGS)
+    for run in runs:
+        folder = run / row
+        is_training = bool(files) or any(folder.glob("checkpoint*.pt"))
+        if is_training and folder.is_dir() and folder / SETTINGS not in files:
             note = f"Found no {SETTINGS}, which says how it was trained"
             notes.setdefault(note, []).append(str(folder))
-    settings = [settings_of(file) for file in files]
+    settings = list(map(settings_of, files))
     for file, other in zip(files[1:], settings[1:], strict=True):
         different = []
         for key in sorted({*settings[0], *other} - OF_SEED):
@@ -97,9 +106,10 @@ def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> No
     seeds = [of_run.get("common.seed") for of_run in settings]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"{row}: found the seeds {seeds}; expected each once")
-    for changed in dict.fromkeys(of_run.get("changed") for of_run in settings):
-        if changed:
-            notes.setdefault(f"Not as published ({changed})", []).append(row)
+    for of_run in settings:
+        if of_run.get("changed"):
+            rows = notes.setdefault(f"Not as published ({of_run['changed']})", [])
+            rows += [row] if row not in rows else []
 
 
 def settings_of(file: Path) -> dict[str, Any]:
@@ -107,15 +117,18 @@ def settings_of(file: Path) -> dict[str, Any]:
     settings = read_json_object(file, "settings that train.sh wrote")
     match settings.get("checkpoint.finetune_from_model"):
         case [str(start), *_] if (before := (file.parent / start).parent / file.name).is_file():
-            before = settings_of(before).items()
-            settings |= {f"start {key}": value for key, value in before if key not in OF_SEED}
+            for key, value in settings_of(before).items():
+                if key not in OF_SEED:
+                    settings[f"start {key}"] = value
     return settings
 
 
 def find(result: Result, title: str) -> tuple[str, str] | None:
     """The metric and the key of a column."""
-    titles = column_titles(result.columns).items()
-    return next((pair for pair, shown in titles if shown == title), None)
+    for pair, shown in column_titles(result.columns).items():
+        if shown == title:
+            return pair
+    return None
 
 
 def read_cells(
@@ -146,9 +159,11 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Va
         if not path.is_file():
             continue
         result = Result.read(path)
-        names = [of for of in result.rows if (of == row if row in OF_ALL else of not in OF_ALL)]
         if pair := find(result, title):
-            return result.shown(names[0], *pair) if names else None, METRICS[pair[0]]
+            for of in result.rows:
+                if of == row or (of not in OF_ALL and row not in OF_ALL):
+                    return result.shown(of, *pair), METRICS[pair[0]]
+            return None, METRICS[pair[0]]
     return NOT_RUN, None
 
 
@@ -167,9 +182,11 @@ def table_lines(
         for number, cell, base, metric in zip_longest(numbers, ours[row], ours[first], metrics):
             paper = None if number in ("", "-") else number
             lines[row].append((paper, cell.format(metric.digits if metric else 0)))
-            change = cell.change(base, relative=metric.relative) if metric else None
-            differences.append((None, change and format_change(change, metric)))
-        if changes and row not in (first, *OF_ALL) and any(change for _, change in differences):
+            change = None
+            if metric and row not in (first, *OF_ALL):
+                change = format_change(cell.change(base, relative=metric.relative), metric)
+            differences.append((None, change))
+        if changes and set(differences) != {(None, None)}:
             lines[f"Δ {row}"] = differences
     return lines
 

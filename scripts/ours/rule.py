@@ -37,8 +37,10 @@ DATA = Path(os.environ.get("DATA", "data"))
 FILES = {"de": "multi30k/{}.de", "en": "multi30k/{}.en", "wt2": "wikitext-2/wiki.{}.tokens"}
 BLOCK, UNITS, WARMUP = 64, 64, 100
 UNKNOWN = 1  # the row of <unk>; row 0 is </s>
-DEFAULTS = {"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98, "seed": 1, "method": "mle"}
-DEFAULTS |= {"dropout": 0.0, "decay": 0.01}
+DEFAULTS = {
+    **{"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98},
+    **{"seed": 1, "method": "mle", "dropout": 0.0, "decay": 0.01},
+}
 # the fewest occurrences of each bin but the first, which has none
 BINS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 

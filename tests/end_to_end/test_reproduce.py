@@ -132,6 +132,13 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
     assert "fairseq-generate" in printed
     assert "train.sh" in clone.run("reproduce.sh", "agg-table-3", "f2-tables-1-2", DRY_RUN=1).stdout
+    given = {"DRY_RUN": "plan", "DATA": clone.root, "RUNS": "runs/x"}
+    for script, output in (
+        ("ours/cures.sh", "runs/x"),
+        ("ours/fine-tuning.sh", "runs/x/old"),
+        ("wikitext103/agg-table-3.sh", "runs/x/data/wikitext103-gpt2"),
+    ):
+        assert f"--output {output} " in clone.run(script, **given).stdout
     assert not (tmp_path / "new").exists()
 
 
