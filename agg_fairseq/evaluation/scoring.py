@@ -1,5 +1,5 @@
-"""Log-probabilities of every token at each position of a text: teacher-forced, a chunk of positions
-at a time."""
+"""Texts that models are scored on: log-probabilities of every token at each position,
+teacher-forced, a chunk of positions at a time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,12 +14,11 @@ from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
-from ..functional.early_gradients import chunk_rows
+from ..functional.softmax_layer import chunk_rows
 from ..integrations import load_pretrained
 from .inputs import load_embedding_vocabulary, load_vocabulary
 
-# tokens of a block, where neither the user nor the positions of a model of transformers say less
-MAX_BLOCK = 1024
+MAX_BLOCK = 1024  # tokens, where neither the user nor the positions of a model say less
 Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
 
 
@@ -47,22 +46,20 @@ class BinarizedText:
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models, which are checked: all of them can read this text, in the same
-        way."""
+        """The vocabulary of models; UserError unless all can read this text, in the same way."""
         for model in models.values():
             if not isinstance(model, Checkpoint):
                 raise UserError(
                     f"{model}: found a model of transformers; give the text to score by --text FILE"
                 )
         vocabulary = load_vocabulary(models, self.data)
-        if vocabulary.languages is None:
-            self._length(models)
+        self._length(models, vocabulary)
         return vocabulary
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
-        """Checks that the split is there, and can be read as it was written."""
+        """Checks that the split is there, and can be read: fairseq would score what a damaged index
+        says."""
         file = vocabulary.path_of(self.split).name
-        # fairseq would score what a damaged index says
         count_tokens(self.data, vocabulary.dictionary, file)
         if vocabulary.languages is not None:
             source, target = vocabulary.languages
@@ -75,11 +72,8 @@ class BinarizedText:
         """Settings of a result that say how the models read the text."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
-        return {
-            "tokens-per-sample": self._length(models),
-            "break": "none",
-            "context": self.context_window,
-        }
+        length = self._length(models, vocabulary)
+        return {"tokens-per-sample": length, "break": "none", "context": self.context_window}
 
     def score(
         self,
@@ -96,22 +90,27 @@ class BinarizedText:
             models[name],
             self.data,
             self.split,
-            length=None if vocabulary.languages else self._length(models),
+            length=self._length(models, vocabulary),
             context=self.context_window,
             max_tokens=self.max_tokens,
             device=device,
         )
 
-    def _length(self, models: Mapping[str, Checkpoint]) -> int:
+    def _length(
+        self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
+    ) -> int | None:
+        """Tokens per block; None for pairs."""
+        if vocabulary.languages is not None:
+            return None
         if self.tokens_per_sample is not None:
             return self.tokens_per_sample
-        trained = (model.task_options.get("tokens_per_sample") or 1024 for model in models.values())
-        lengths = list(dict.fromkeys(trained))
+        lengths = {model.task_options.get("tokens_per_sample") or 1024 for model in models.values()}
         if len(lengths) > 1:
             raise UserError(
-                f"found models trained on {lengths} tokens per block; give --tokens-per-sample"
+                f"found models trained on {sorted(lengths)} tokens per block; give "
+                "--tokens-per-sample"
             )
-        return lengths[0]
+        return lengths.pop()
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,7 @@ class PlainText:
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models, which are checked: all of them can read this text, in the same
-        way."""
+        """The vocabulary of models; UserError unless all can read this text, in the same way."""
         for model in models.values():
             if not isinstance(model, PretrainedModel):
                 raise UserError(
@@ -175,33 +173,34 @@ class PlainText:
     ) -> Iterator[Chunk]:
         """All tokens but the first of each block; so their mean is the loss of transformers over
         the same blocks."""
-        model, length = models[name], self._length(models)
-        network = load_pretrained(model.path, dtype=torch.float32)  # in whatever it was saved
-        from transformers.models.auto.modeling_auto import (
-            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
-        )
+        network = load_pretrained(
+            models[name].path, dtype=torch.float32
+        )  # in whatever it was saved
+        from transformers.models.auto import modeling_auto
 
         # A masked model also has logits for all tokens, each from both of its sides.
-        if type(network).__name__ not in CAUSAL.values():
+        causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+        if type(network).__name__ not in causal:
             raise UserError(
-                f"{model}: found a {type(network).__name__}; expected a causal language model"
+                f"{models[name]}: found a {type(network).__name__}; expected a causal language model"
             )
         network.to(device).eval()
-        blocks = [block for block in self._tokens(vocabulary).split(length) if len(block) > 1]
+        blocks = self._tokens(vocabulary).to(device).split(self._length(models))
         for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):
-            logits = network(input_ids=block[None].to(device)).logits[0, :-1]  # (T − 1) x V
+            if len(block) < 2:
+                continue
+            logits = network(input_ids=block[None]).logits[0, :-1]  # (T − 1) x V
             rows = chunk_rows(logits.t())
-            for chunk, target in zip(
-                logits.split(rows), block[1:].to(device).split(rows), strict=True
-            ):
+            for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
                 yield chunk.float().log_softmax(1), target
 
     def _length(self, models: Mapping[str, PretrainedModel]) -> int:
+        """Tokens per block, at most the positions of each model."""
         limits = [model.positions for model in models.values() if model.positions is not None]
         positions = min(limits, default=MAX_BLOCK)
-        length = (
-            min(positions, MAX_BLOCK) if self.tokens_per_sample is None else self.tokens_per_sample
-        )
+        length = self.tokens_per_sample
+        if length is None:
+            length = min(positions, MAX_BLOCK)
         if length < 2 or (limits and length > positions):
             raise UserError(
                 f"--tokens-per-sample: expected 2 to {positions} (the model's "

@@ -26,7 +26,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
 from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.early_gradients import chunk_rows
+from agg_fairseq.functional.softmax_layer import chunk_rows
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 
@@ -131,7 +131,7 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
             )
             kept = sample["target"] != task.target_dictionary.pad()
             h, y = features[kept], sample["target"][kept]
-            (gated_cross_entropy(h, weight, y, bias=bias).loss / len(y)).backward()
+            gated_cross_entropy(h, weight, y, linear_bias=bias).backward()
             targets += len(y)
             torch.nn.utils.clip_grad_norm_(parameters, optimization["clip_norm"] or math.inf)
             v = state["exp_avg_sq"].lerp(weight.grad.square(), 1 - beta2)
