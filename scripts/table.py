@@ -164,6 +164,8 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Va
                 if of == row or (of not in OF_ALL and row not in OF_ALL):
                     return result.shown(of, *pair), METRICS[pair[0]]
             return None, METRICS[pair[0]]
+        titles = ", ".join(column_titles(result.columns).values())
+        raise UserError(f"{path}: found no column {title}; expected one of {titles}")
     return NOT_RUN, None
 
 

@@ -63,6 +63,15 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
     ]
 
 
+def test_a_column_that_a_file_does_not_have_is_no_missing_training(tmp_path, capsys):
+    table = tmp_path / "t.tsv"
+    table.write_text("\ta/PPL\nmle\n")
+    columns = {"perplexity": ["rare", "total"]}
+    save(tmp_path, "mle", "a", {"x": {"perplexity": {"total": 1.0}}}, columns)
+    with pytest.raises(UserError, match="a.json: found no column PPL; expected one of PPL rare, "):
+        main([str(table), str(tmp_path)])
+
+
 def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys):
     """Of those that are, what was changed is said."""
     table = tmp_path / "t.tsv"
@@ -88,7 +97,13 @@ def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys)
     ):
         first = settings | {"common.seed": 1, "criterion.agg_alpha": 0.05}
         for run, of_run in zip(runs, (first, first | change), strict=True):
-            save(Path(run), "agg", "a", {"x": {"perplexity": {"total": 3.0}}}, {"perplexity": []})
+            save(
+                Path(run),
+                "agg",
+                "a",
+                {"x": {"perplexity": {"total": 3.0}}},
+                {"perplexity": ["total"]},
+            )
             (Path(run) / "agg" / "settings.json").write_text(
                 json.dumps(of_run | {"changed": "ALPHA=0.05"})
             )
