@@ -66,6 +66,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "max_tokens": {"type": COUNT, "metavar": "N"},
     "as_published": {"action": "store_true"},
     "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},
+    "calibrate": {"metavar": "SPLIT|FILE"},
+    "moved_from": {"metavar": "MODEL"},
     # words and their tokens
     "bpe": {"choices": tuple(FILES)},
     "gpt2_encoder_json": {"metavar": "FILE"},
@@ -94,6 +96,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
+    # the report
+    "baseline": {"metavar": "NAME"},
+    "results": {"nargs": "+", "metavar": "FILE"},
+    # all of them
     "device": {"metavar": "DEVICE"},
     "output": {"metavar": "FILE"},
     "force": {"action": "store_true"},
@@ -105,18 +111,23 @@ TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model"
 
 def calling(
     function: Callable[..., Result],
-    add_input: Callable[[argparse.ArgumentParser], Any],
+    add_input: Callable[[argparse.ArgumentParser], Any] | None = None,
     **defaults: Any,
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Result]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds; the others are options.
+        function: its first parameter is what `add_input` adds, by default an argument that is
+            given to it as it is; the others are options.
         defaults: what `main` asks for, such as `transposed=True`.
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_input(parser)
+        if add_input is None:
+            first = next(iter(inspect.signature(function).parameters))
+            parser.add_argument(first, help=descriptions(function)[first], **OPTIONS[first])
+        else:
+            add_input(parser)
         add_parameters(parser, function)
         add_option(parser, "json")
         parser.set_defaults(**defaults)

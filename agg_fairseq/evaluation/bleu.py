@@ -33,8 +33,7 @@ def bleu(
     fairseq-generate printed.
 
     Args:
-        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of
-            several hypotheses for a sentence, the one with the best score counts.
+        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows.
         reference: untokenized target side of the split, a sentence per line; None: no sacreBLEU.
         tokenize: tokenizer of sacreBLEU: zh for Chinese, char or ja-mecab for Japanese, whose words
             13a does not split.

@@ -40,10 +40,6 @@ def generate_texts(
 ) -> Result:
     """Continues prefixes with a language model, and writes a JSON object per line.
 
-    The split is read as one stream of tokens, including its line ends, and cut into blocks of a
-    prefix and its reference; an incomplete block at the end is dropped. `prefix`, `continuation`
-    and `reference` contain tokens of the dictionary, separated by spaces.
-
     Args:
         model: a language model over the dictionary of `data`.
         output: texts to write.

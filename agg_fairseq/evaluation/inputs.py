@@ -21,9 +21,9 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
     first: dict[tuple[str, str] | None, Checkpoint] = {}
     for checkpoint in checkpoints.values():
         pair = checkpoint.languages
-        first.setdefault(
-            pair if pair is None or all(pair) else training_pair(data, *pair), checkpoint
-        )
+        if pair is not None and not all(pair):
+            pair = training_pair(data, *pair)
+        first.setdefault(pair, checkpoint)
     if len(first) > 1:
         kinds = []
         for pair, model in first.items():

@@ -27,11 +27,7 @@ def neighbors(
     groups: str = "types",
     tokenizer: TokenizerOptions = WORDS,
 ) -> Result:
-    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in
-    float64.
-
-    The vector of a word of several tokens is the mean of their embeddings. The tokens of the word
-    itself, special tokens and the entries by which fairseq pads a dictionary are left out.
+    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine.
 
     Args:
         words: words whose neighbors are shown.

@@ -32,10 +32,6 @@ def word_similarity(
 ) -> Result:
     """Compares the similarity of words in the output embeddings of models with human scores.
 
-    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is
-    written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a word that is
-    found in neither form, or with a token whose embedding is all zeros, are left out.
-
     Args:
         datasets: files with a line word<TAB>word<TAB>score for each pair, the scores on any scale;
             or names, MEN, WS353, RG65, RW, of $AGG_DATA/word-similarity/NAME.txt.
