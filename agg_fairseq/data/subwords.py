@@ -132,12 +132,10 @@ class TokenizerOptions:
         try:
             return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
         except ImportError as error:
-            how = (
-                "'.[eval]'"
-                if self.bpe != "fastbpe"
-                else "cython, then: pip install --no-build-isolation fastBPE"
-            )
-            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; pip install {how}") from error
+            remedy = "pip install '.[eval]'"
+            if self.bpe == "fastbpe":
+                remedy = "pip install cython, then: pip install --no-build-isolation fastBPE"
+            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; {remedy}") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "

@@ -108,9 +108,7 @@ def generate_texts(
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
-            for known, references in tqdm(
-                batches, desc="continuing", unit="batch", disable=None, leave=False
-            ):
+            for known, references in tqdm(batches, "continuing", leave=False, disable=None):
                 start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
                 continued = continuation(network, start.to(torch_device), length, **options)
                 for texts in zip(known, continued, references, strict=True):

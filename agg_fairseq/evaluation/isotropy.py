@@ -55,9 +55,7 @@ def isotropy(
         sizes = by_frequency.sizes()
         members = {group: by_frequency.members(group) for group in by_frequency.names}
     rows = {}
-    for name, model in tqdm(
-        models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False
-    ):
+    for name, model in tqdm(models.items(), "isotropy", leave=False, disable=None):
         embedding = model.output_embedding
         weight = embedding.weight
         cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])

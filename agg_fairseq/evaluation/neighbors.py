@@ -62,9 +62,7 @@ def neighbors(
         return token["readable"] + MARK * (token["group"] == "rare")
 
     nearest = {}
-    for name, model in tqdm(
-        models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False
-    ):
+    for name, model in tqdm(models.items(), "neighbors", leave=False, disable=None):
         weight = model.output_embedding.weight
         vectors = word_vectors(weight, list(tokens_of.values()))
         for word, vector in zip(tokens_of, vectors, strict=True):
