@@ -30,11 +30,11 @@ def readable(text: str, prepared: Path) -> str:
     pieces = ByteLevelBPETokenizer.from_file(
         f"{prepared}/tokenizer/encoder.json", f"{prepared}/tokenizer/vocab.bpe"
     )
-    runs = groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
-    decoded = (
-        pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs
-    )
-    return " ".join("".join(decoded).split())
+    decoded = ""
+    for are_ids, run in groupby(text.split(), key=str.isdecimal):  # </s> and the like are none
+        tokens = [*run]
+        decoded += pieces.decode([*map(int, tokens)]) if are_ids else f" {' '.join(tokens)} "
+    return " ".join(decoded.split())
 
 
 def main(prepared: Path, files: list[Path]) -> None:

@@ -2,9 +2,9 @@
 # F²-Softmax, Tables 1 (a), 2 (a), 10 (a) (Choi et al. 2020): sampled and greedy texts, WikiText-103.
 # Of the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix; and Table 5 (a), the size of the corpus.
 #
-#   rows     f2-mle, f2-face, f2-ul-token, f2-ul-token-seq, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml)
-#   takes    4 hours in all on one NVIDIA H200, in proportion to what was measured of GPT-2 medium (docs/reproduction.md); not
-#            run yet
+#   rows     f2-mle, f2-ul-token, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml); f2-face, from f2-mle, and
+#            f2-ul-token-seq, from f2-ul-token: 1,500 updates
+#   takes    1.8 to 2.8 hours for each of the three on an H200
 #   differs  Tables (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here. In Table 10, many
 #            cells of UL-token+seq have two numbers in the copy at hand, of which the second is taken; one at top-20 is
 #            unreadable.
@@ -45,7 +45,7 @@ table f2-table-2
 table f2-table-10
 once agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.png
 
-# Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost.
+# Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost
 print python "$here/f2_table_9.py" $RUNS $rows
 table f2-table-9
 
