@@ -45,11 +45,9 @@ class Range:
         number = "a whole number" if self.kind is int else "a number"
         if self.most < math.inf:
             return f"{number} in {self.ends[0]}{self.least}, {self.most}{self.ends[1]}"
-        return (
-            f"{number} above {self.least}"
-            if "(" in self.ends
-            else f"{number} of {self.least} or more"
-        )
+        if "(" in self.ends:
+            return f"{number} above {self.least}"
+        return f"{number} of {self.least} or more"
 
 
 COUNT = Range(int, 1)
@@ -192,15 +190,10 @@ def add_inputs(
 ) -> None:
     """Inputs that are compared side by side, and `--name`; by default it is a part of the path
     (`names.unique_names`)."""
-    default = {
-        "folder": "that of its folder",
-        "name": "its own",
-        "stem": "its own, without ending",
-    }[part]
+    own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
+    names = f"a name for each {metavar} (default: {own[part]})"
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
-    parser.add_argument(
-        "--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})"
-    )
+    parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
     parser.set_defaults(part=part, opened=files_by_name)
 
 
