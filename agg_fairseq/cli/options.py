@@ -101,7 +101,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE"},
     "output": {"metavar": "FILE"},
     "force": {"action": "store_true"},
-    "json": {"metavar": "FILE"},
+    "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }
 """What parameters of these names are on the command line; others are no options."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
@@ -152,8 +152,8 @@ def add_option(
     parser: argparse.ArgumentParser, name: str, text: str | None = None, **settings: Any
 ) -> None:
     """Adds one of `OPTIONS`; `text`: its help, by default what `agg_fairseq.evaluation` says."""
-    text = text or descriptions(evaluation)[name]
     option = OPTIONS[name] | settings
+    text = text or option.get("help") or descriptions(evaluation)[name]
     if isinstance(option.get("type"), Range):
         text += f"; {option['type']}"
     if name == "groups":
@@ -161,7 +161,8 @@ def add_option(
             text += f"; with {grouping}, {meaning}"
     flags = ["-o"] if name == "output" else []
     flags.append(f"--{name.replace('_', '-')}")
-    parser.add_argument(*flags, help=text.replace("%", "%%"), **option)
+    option["help"] = text.replace("%", "%%")
+    parser.add_argument(*flags, **option)
 
 
 def descriptions(documented: object) -> dict[str, str]:
