@@ -113,8 +113,11 @@ class TokenizerOptions:
         for line in read_lines(path, "text in UTF-8"):
             rows: list[int] = []
             for part in re.split("(</s>)", line):
-                tokens = [part] if part == "</s>" else split(part.strip()) if part.strip() else []
-                rows.extend(map(dictionary.index, tokens))
+                if part == "</s>":
+                    rows.append(dictionary.eos())
+                elif part.strip():
+                    tokens = split(part.strip()) or [dictionary.unk_word]
+                    rows.extend(map(dictionary.index, tokens))
             yield rows
 
     def _encoder(self) -> Any:
