@@ -10,7 +10,7 @@ import torch
 
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
-from agg_fairseq.cli.options import OPTIONS
+from agg_fairseq.cli.options import OPTIONS, descriptions
 from agg_fairseq.errors import first_line
 
 
@@ -31,6 +31,26 @@ def test_every_argument_has_a_help():
         assert all(action.help or action.nargs == argparse.PARSER for action in parser._actions), (
             parser.prog
         )
+
+
+def test_the_help_of_options_is_that_of_parameters():
+    def function(first, topk=None):
+        """Has a summary.
+
+        Args:
+            first: one of `a` and
+                `b: c`.
+            topk: K of them; None: all.
+
+        Returns:
+            result: another.
+        """
+
+    assert descriptions(function) == {
+        "first": "one of a and b: c",
+        "topk": "K of them; default: all",
+    }
+    assert descriptions(lambda first: first) == {}
 
 
 RANGES = {name: option["type"] for name, option in OPTIONS.items() if "type" in option}
