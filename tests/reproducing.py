@@ -3,6 +3,7 @@ in `forking.py`."""
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -42,13 +43,19 @@ SCRIPTS = [
     if path.name != "prepare.sh"
 ]
 """Of all tables, as reproduce.sh lists them."""
+PROGRAMS = {
+    "table.py", "texts.py", "train.py", "wikitext103/f2_table_9.py", "ours/fine_tuning.py", "ours/pushes_and_pulls.py",
+    "ours/rule.py", "ours/interventions/__init__.py",
+}  # fmt: skip
+"""In Python, that these scripts run."""
 
 
 class Clone:
-    """A copy of the repository at `folder`; `run` starts a script in it."""
+    """A copy of the repository at `folder`; `run` starts a script in it, and `ran` has the files of
+    scripts/ that ran."""
 
     def __init__(self, folder):
-        self.root = folder
+        self.root, self.ran = folder, set()
         (folder / ".venv" / "bin").mkdir(parents=True)
         (folder / ".venv" / ".installed").touch()
         for name in ("scripts", "configs", "agg_fairseq", "examples"):
@@ -66,9 +73,24 @@ class Clone:
     def _serve(self):
         while True:
             connection, _ = self.server.accept()
-            threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection):
+        with connection:
+            arguments = json.loads(connection.makefile().readline())
+            called = " ".join(arguments[0])
+            module = re.search(r"-m scripts\.([\w.]+)", called)
+            self.ran |= {module[1].replace(".", "/") + ".py"} if module else set()
+            self.ran |= {*re.findall(r"scripts/(\S+\.py)", called)}
+            if "ours/interventions" in called:  # as fairseq's user_dir
+                self.ran.add("ours/interventions/__init__.py")
+            process = processes.Process(target=become, args=arguments)
+            process.start()
+            process.join()
+            connection.sendall(f"{process.exitcode}\n".encode())
 
     def run(self, script, *arguments, check=True, cwd=None, **variables):
+        self.ran.add(str(script))
         given = {name: str(value) for name, value in variables.items()}
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **given}
         result = subprocess.run(
@@ -78,16 +100,6 @@ class Clone:
         if check:
             assert result.returncode == 0, f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
         return result
-
-
-def _answer(connection):
-    with connection:
-        process = processes.Process(
-            target=become, args=json.loads(connection.makefile().readline())
-        )
-        process.start()
-        process.join()
-        connection.sendall(f"{process.exitcode}\n".encode())
 
 
 def rows(text):

@@ -28,7 +28,7 @@ def label_counts(
     collator: Callable[[list[Any]], Mapping[str, Any]] | None = None,
 ) -> Tensor:
     """Counts each token as a target in a dataset of a causal language model, (V,) int64, for
-    `agps_counts`.
+    `counts` of AGPS.
 
     Args:
         dataset: examples, or batches of them as of a DataLoader, with `labels` or else `input_ids`.
@@ -128,7 +128,7 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
             training counts.
     """
     head = _plain_head(model)
-    layer = FactorizedHead(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
+    layer = FactorizedHead(head.weight.size(1), class_of_token.cpu(), head.weight)
     model.set_output_embeddings(layer.to(head.weight))
     return layer
 
