@@ -45,12 +45,10 @@ class Metric:
         Args:
             human: the value of the human texts, for metrics that should be near to it.
         """
-        if self.better == LIKE_HUMAN:
-            return None if human is None else lambda value: abs(value - human)
-        distances: dict[str, Callable[[float], float]] = {
-            HIGHER: lambda value: -value, LOWER: lambda value: value, ZERO: abs, ONE: lambda value: abs(value - 1),
-        }  # fmt: skip
-        return distances.get(self.better)
+        if self.better in (HIGHER, LOWER):
+            return lambda value: value if self.better == LOWER else -value
+        ideal = {ZERO: 0, ONE: 1, LIKE_HUMAN: human}.get(self.better)
+        return None if ideal is None else lambda value: abs(value - ideal)
 
 
 # fmt: off
@@ -58,17 +56,15 @@ METRICS = {
     # next tokens, by frequency group
     "perplexity": Metric("PPL {}", LOWER, relative=True, meaning=
         "exp of the mean negative log-likelihood (in nats) of the targets in the group: 100 means "
-        "that the model is as "
-        "uncertain as if it chose among 100 equally probable tokens."),
+        "that the model is as uncertain as if it chose among 100 equally probable tokens."),
     "group_perplexity": Metric("PPL group {}", LOWER, relative=True, meaning=
         "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group: "
-        "does the model "
-        "expect the right group? A constant on the logits of rare tokens changes it, and with it "
-        "their perplexity."),
+        "does the model expect the right group? A constant on the logits of rare tokens changes "
+        "it, and with it their perplexity."),
     "within_perplexity": Metric("PPL within {}", LOWER, relative=True, meaning=
         "Perplexity of the target among the tokens of its group: does the model know which token "
-        "of the group comes? "
-        "PPL = PPL group × PPL within. No constant on the logits of a group changes it."),
+        "of the group comes? PPL = PPL group × PPL within. No constant on the logits of a group "
+        "changes it."),
     "calibrated_perplexity": Metric("calibrated PPL {}", LOWER, relative=True, meaning=
         "Perplexity with one constant per group added to the logits, fitted on another split."),
     "unique_predictions": Metric("Uniq {}", HIGHER, digits=0, relative=True, meaning=
@@ -76,16 +72,14 @@ METRICS = {
         "different targets."),
     "expected_over_observed": Metric("E/O {}", ONE, meaning=
         "Expected over observed: the sum of the probabilities of the group's tokens at all "
-        "positions, divided by the "
-        "number of targets in the group. Above 1, the model expects them too often, at the expense "
-        "of all others."),
+        "positions, divided by the number of targets in the group. Above 1, the model expects them "
+        "too often, at the expense of all others."),
     "calibrated_expected_over_observed": Metric("calibrated E/O {}", ONE, meaning=
         "E/O with one constant per group added to the logits, fitted on another split."),
     # embeddings, by frequency group
     "isotropy": Metric("I(W) {}", HIGHER, digits=3, meaning=
         "min Z / max Z of Z(a) = Σ exp(w · a) over the eigenvectors a of WᵀW. 1 is isotropic. It "
-        "depends on the mean "
-        "row and on the scale of W."),
+        "depends on the mean row and on the scale of W."),
     "isotropy_both_signs": Metric("I(W) ±", HIGHER, digits=3, meaning=
         "I(W) with both directions of each eigenvector, so that it does not depend on the "
         "linear-algebra library."),
@@ -101,9 +95,8 @@ METRICS = {
         "mostly measure it."),
     "isoscore": Metric("IsoScore {}", HIGHER, digits=3, meaning=
         "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. "
-        "Neither a shift of "
-        "all rows nor their scale changes it. Whether a model predicts better is said by the "
-        "perplexities."),
+        "Neither a shift of all rows nor their scale changes it. Whether a model predicts better "
+        "is said by the perplexities."),
     "rare_frequent_cosine": Metric("cos(rare, frequent)", digits=3, meaning=
         "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the groups "
         "point apart."),
@@ -119,8 +112,7 @@ METRICS = {
         "100."),
     "align_sim": Metric("AlignSim {}", HIGHER, digits=4, meaning=
         "Similarity of the embeddings of words that are translations of each other. Compare it "
-        "with the column "
-        "orthogonal, the score of embeddings without any information."),
+        "with the column orthogonal, the score of embeddings without any information."),
     "neighbor": Metric("{}"),  # by rank, a text
     # generated texts; by the order of n-grams, or by part of the training text
     "kld": Metric("KLD", LOWER, meaning=
@@ -140,19 +132,17 @@ METRICS = {
         "Number of different tokens in all generated texts."),
     "token_share": Metric("{} (%)", LIKE_HUMAN, digits=1, scale=100, meaning=
         "Percentage of tokens in the texts that are among those that make up the top 40%, next "
-        "30%, next 20% and last "
-        "10% of the training text."),
+        "30%, next 20% and last 10% of the training text."),
     # translations
-    "bleu": Metric("BLEU", HIGHER, meaning="Tokenized BLEU with compounds split, as in Vaswani et "
-        "al. (2017)."),
-    "bleu_brevity_penalty": Metric("BP", digits=3, meaning="Brevity penalty: below 1 if the "
-        "translations are shorter."),
-    "bleu_ratio": Metric("ratio", digits=3, meaning="Length of the translations by that of the "
-        "references."),
+    "bleu": Metric("BLEU", HIGHER, meaning=
+        "Tokenized BLEU with compounds split, as in Vaswani et al. (2017)."),
+    "bleu_brevity_penalty": Metric("BP", digits=3, meaning=
+        "Brevity penalty: below 1 if the translations are shorter."),
+    "bleu_ratio": Metric("ratio", digits=3, meaning=
+        "Length of the translations by that of the references."),
     "sacrebleu": Metric("sacreBLEU", HIGHER, meaning="BLEU of plain text by sacreBLEU."),
-    "sacrebleu_brevity_penalty": Metric("sacreBLEU "
-        "BP", digits=3, meaning="Brevity penalty of "
-        "sacreBLEU."),
+    "sacrebleu_brevity_penalty": Metric("sacreBLEU BP", digits=3, meaning=
+        "Brevity penalty of sacreBLEU."),
     "sacrebleu_ratio": Metric("sacreBLEU ratio", digits=3, meaning="The same ratio in plain text."),
     "sentences": Metric("sentences", meaning="Number of sentences."),
     # a text before training, by split
@@ -181,7 +171,10 @@ NEXT_TOKENS: Columns = {
     **dict.fromkeys(("mean_cosine", "isotropy_centered", "mean_share", "isoscore"), ("total",)),
     "expected_over_observed": ("rare",),
 }
-CALIBRATED: Columns = {"calibrated_perplexity": ("total", "rare"), "calibrated_expected_over_observed": ("rare",)}
+CALIBRATED: Columns = {
+    "calibrated_perplexity": ("total", "rare"),
+    "calibrated_expected_over_observed": ("rare",),
+}
 MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
 """Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted; MOVED, with a model that
 others began as."""
@@ -190,8 +183,8 @@ COMPARED: Columns = {
     "within_perplexity": ("frequent", "medium", "rare"),
     "expected_over_observed": ("rare",),
     "isoscore": ("total",),
+    **CALIBRATED,
     "calibrated_perplexity": ("total",),
-    "calibrated_expected_over_observed": ("rare",),
 }
 """Those by which models are compared. The others are changed by a constant on the logits of a
 group, by a shift of all embeddings, or are of a kind that only some tables of the papers have."""
@@ -224,8 +217,9 @@ def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
 
 def column_titles(columns: Columns) -> dict[tuple[str, str], str]:
     """Titles by metric and key; `total` is not named if a metric has no other key."""
-    return {
-        (metric, key): METRICS[metric].title.format("" if list(keys) == ["total"] else key).strip()
-        for metric, keys in columns.items()
-        for key in keys
-    }
+    titles = {}
+    for metric, keys in columns.items():
+        for key in keys:
+            shown = "" if list(keys) == ["total"] else key
+            titles[metric, key] = METRICS[metric].title.format(shown).strip()
+    return titles

@@ -20,11 +20,9 @@ UNDEFINED = "—"  # what a table shows for None
 BETTER, WORSE, SAME = "better", "worse", "same"
 NEARLY = 0.01
 RULE = (
-    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than "
-    "half a unit of the last "
-    "decimal that is shown (one seed of each model), or than two standard errors (several seeds, "
-    "whose differences are "
-    "paired where both models have the same seeds)."
+    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than half "
+    "a unit of the last decimal that is shown (one seed of each model), or than two standard errors "
+    "(several seeds, whose differences are paired where both models have the same seeds)."
 )
 """What `BETTER`, `WORSE` and `SAME` mean."""
 
@@ -39,10 +37,11 @@ class SeedValues:
     @property
     def numbers(self) -> dict[Hashable, float | int]:
         """The values that are numbers, by seed."""
-        values = {
-            seed: value for seed, value in self.of_seed.items() if isinstance(value, float | int)
-        }
-        return {seed: value for seed, value in values.items() if not math.isnan(value)}
+        found = {}
+        for seed, value in self.of_seed.items():
+            if isinstance(value, float | int) and not math.isnan(value):
+                found[seed] = value
+        return found
 
     @property
     def mean(self) -> float | int:
@@ -56,11 +55,9 @@ class SeedValues:
         """Standard deviation of the numbers, with n − 1 in its denominator; None for fewer than
         two, or an infinity."""
         numbers = self.numbers.values()
-        return (
-            statistics.stdev(numbers)
-            if len(numbers) > 1 and all(map(math.isfinite, numbers))
-            else None
-        )
+        if len(numbers) < 2 or not all(map(math.isfinite, numbers)):
+            return None
+        return statistics.stdev(numbers)
 
     def change(self, base: SeedValues, *, relative: bool = False) -> SeedValues:
         """The differences to those of a base, for the seeds that both have; `relative`: in percent,
@@ -70,16 +67,14 @@ class SeedValues:
         that the deviation of these differences, and not that of the values, says whether a mean
         difference is more than chance.
         """
-        pairs = {
-            seed: (value, base.numbers[seed])
-            for seed, value in self.numbers.items()
-            if seed in base.numbers
-        }
-        if relative:
-            return SeedValues(
-                {seed: 100 * (value / other - 1) for seed, (value, other) in pairs.items() if other}
-            )
-        return SeedValues({seed: value - other for seed, (value, other) in pairs.items()})
+        changes: dict[Hashable, float | int] = {}
+        others = base.numbers
+        for seed, value in self.numbers.items():
+            if seed in others and not relative:
+                changes[seed] = value - others[seed]
+            elif others.get(seed):
+                changes[seed] = 100 * (value / others[seed] - 1)
+        return SeedValues(changes)
 
     def format(self, digits: int, *, sign: str = "", unit: str = "") -> str:
         """Mean ± standard deviation, and the number of seeds if only some have a number; without
@@ -92,15 +87,14 @@ class SeedValues:
             texts = [UNDEFINED if value is None else str(value) for value in self.of_seed.values()]
             return " / ".join(dict.fromkeys(texts))
         mean, deviation = self.mean, self.deviation
-        text = (
-            f"{mean:{sign},}{unit}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}{unit}"
-        )
+        text = f"{mean:{sign},}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}"
+        text += unit
         # a value that is the same for all seeds has none
         if deviation or (deviation is not None and sign):
-            text = f"{text} ± {deviation:,.{digits}f}"
-        return (
-            text if len(self.numbers) == len(self.of_seed) else f"{text} (n = {len(self.numbers)})"
-        )
+            text += f" ± {deviation:,.{digits}f}"
+        if len(self.numbers) < len(self.of_seed):
+            text += f" (n = {len(self.numbers)})"
+        return text
 
 
 Value = float | int | str | None  # a number or a text; None where a metric is not defined
@@ -171,11 +165,17 @@ class Result:
         value = self.value(row, metric, key)
         return value if value is None or isinstance(value, str) else value * METRICS[metric].scale
 
+    def cell(self, row: Row, metric: str, key: str = "") -> str:
+        """The same as a text, with the decimals of the metric."""
+        return SeedValues({"": self.shown(row, metric, key)}).format(METRICS[metric].digits)
+
     @property
     def signature(self) -> str:
         """All settings and the version of the package, `name:value|name:value|…`."""
-        settings = {name: value for name, value in self.settings.items() if value is not None}
-        parts = [name if value is True else f"{name}:{value}" for name, value in settings.items()]
+        parts = []
+        for name, value in self.settings.items():
+            if value is not None:
+                parts.append(name if value is True else f"{name}:{value}")
         return "|".join([*parts, f"version:{self.version}"])
 
     def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
@@ -185,11 +185,8 @@ class Result:
         pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
         table = [[*self.labels, *(titles[pair] for pair in pairs)]]
         for row in self.rows:
-            cells = [
-                SeedValues({"": self.shown(row, *pair)}).format(METRICS[pair[0]].digits)
-                for pair in pairs
-            ]
-            table.append([*([row] if isinstance(row, str) else row), *cells])
+            names = [row] if isinstance(row, str) else row
+            table.append([*names, *(self.cell(row, *pair) for pair in pairs)])
         header, *lines = zip(*table, strict=True) if transposed else table
         return format_table(header, lines)
 
@@ -211,15 +208,8 @@ class Result:
         """The result of which `json` returned the values; ValueError for anything else."""
         if values.get("schema") != SCHEMA:
             raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
-        parts = {
-            "settings": dict,
-            "facts": dict,
-            "labels": list,
-            "columns": dict,
-            "rows": list,
-            "version": str,
-        }
-        for part, kind in parts.items():
+        dicts = dict.fromkeys(("settings", "facts", "columns"), dict)
+        for part, kind in {**dicts, "labels": list, "rows": list, "version": str}.items():
             if not isinstance(values.get(part), kind):
                 raise ValueError(f"found no {kind.__name__} as {part!r}")
         labels, columns, rows = values["labels"], values["columns"], {}
@@ -256,10 +246,9 @@ def _is_measured(value: object, keys: Sequence[str]) -> bool:
     """Whether a row may have this value of a metric: a cell, or cells by key."""
     if list(keys) == [""]:
         return isinstance(value, Value)
-    cells = value.values() if isinstance(value, dict) else [value]
-    return (value is None or isinstance(value, dict)) and all(
-        isinstance(cell, Value) for cell in cells
-    )
+    if isinstance(value, dict):
+        return all(isinstance(cell, Value) for cell in value.values())
+    return value is None
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:
@@ -267,11 +256,9 @@ def format_change(change: SeedValues, metric: Metric) -> str | None:
     numbers."""
     if not change.numbers:
         return None
-    return (
-        change.format(1, sign="+", unit="%")
-        if metric.relative
-        else change.format(metric.digits, sign="+")
-    )
+    if metric.relative:
+        return change.format(1, sign="+", unit="%")
+    return change.format(metric.digits, sign="+")
 
 
 class Compared(NamedTuple):
@@ -298,50 +285,51 @@ def compare(
     text = value.format(metric.digits)
     if base is None or not base.numbers or not value.numbers:
         return Compared(text)
-    distance = metric.distance(human if isinstance(human, float | int) else None)
     paired = len(value.numbers.keys() & base.numbers.keys()) > 1
-    both = (
-        [value, base] if paired else [SeedValues({"mean": seeds.mean}) for seeds in (value, base)]
-    )
-    change = format_change(both[0].change(both[1], relative=metric.relative), metric) or ""
+    after, before = value, base
+    if not paired:
+        after, before = SeedValues({"": value.mean}), SeedValues({"": base.mean})
+    change = format_change(after.change(before, relative=metric.relative), metric) or ""
+    distance = metric.distance(human if isinstance(human, float | int) else None)
     if distance is None:
         return Compared(text, change)
-    after, before = (
-        SeedValues({seed: distance(x) for seed, x in seeds.numbers.items()}) for seeds in both
-    )
-    gains = before.change(after)
+    of_seed = {}
+    for seed, number in after.numbers.items():
+        if seed in before.numbers:
+            of_seed[seed] = distance(before.numbers[seed]) - distance(number)
+    gains = SeedValues(of_seed)
     if not gains.numbers:  # an infinity against another
         return Compared(text, change)
     deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
     if paired:  # two standard errors of the mean gain
         least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
-    # the same of two independent means; the larger deviation stands for that of a single seed
-    elif deviations:
+    elif deviations:  # of two independent means; the larger one stands for that of a single seed
         least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
     else:
         least = max(NEARLY * abs(base.mean), 0.5 * 10**-metric.digits)
-    return Compared(
-        text, change, SAME if abs(gains.mean) <= least else BETTER if gains.mean > 0 else WORSE
-    )
+    if abs(gains.mean) <= least:
+        return Compared(text, change, SAME)
+    return Compared(text, change, BETTER if gains.mean > 0 else WORSE)
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown, the first column aligned to the left and the others to the right; None
     becomes a dash."""
-    cells = []
+    cells, widths = [], [0] * len(header)
     for row in (header, *rows):
-        texts = [UNDEFINED if cell is None else str(cell) for cell in row]
-        # a line end or a bar would end the row or the cell
-        cells.append(
-            [" ".join(text.split()).replace("|", "\\|") if text.strip() else text for text in texts]
-        )
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+        texts = []
+        for column, cell in enumerate(row):
+            text = UNDEFINED if cell is None else str(cell)
+            if text.strip():  # a line end or a bar would end the row or the cell
+                text = " ".join(text.split()).replace("|", "\\|")
+            widths[column] = max(widths[column], len(text))
+            texts.append(text)
+        cells.append(texts)
     lines = []
     for first, *others in cells:
-        aligned = [
-            first.ljust(widths[0]),
-            *(text.rjust(width) for text, width in zip(others, widths[1:], strict=True)),
-        ]
+        aligned = [first.ljust(widths[0])]
+        for text, width in zip(others, widths[1:], strict=True):
+            aligned.append(text.rjust(width))
         lines.append(f"| {' | '.join(aligned)} |")
     rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
     return "\n".join([lines[0], f"|{rule}|", *lines[1:]])

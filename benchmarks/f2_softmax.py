@@ -163,7 +163,7 @@ def training(
     def by_criterion(name: str, classes: Tensor | None = None, **options: Any) -> Step:
         objective, model = criterion(name, task, **options).to(device).train(), full
         if classes is not None:
-            layer = FactorizedSoftmax(classes, dimension, weight).to(device, dtype)
+            layer = FactorizedSoftmax(dimension, classes, weight).to(device, dtype)
             trained.append(layer.class_weight)
             model = OutputLayerModel(dimension, vocabulary, layer)
 
@@ -222,7 +222,7 @@ def generation(case: tuple[int, int, int], rows: int, dtype: str, device: str) -
 
     steps = {"generation, full softmax": step_of(full, "")}
     for decoding in ("joint", "greedy-class", "sample-class"):
-        layer = FactorizedSoftmax(classes, dimension, full.weight).to(device, dtype)
+        layer = FactorizedSoftmax(dimension, classes, full.weight).to(device, dtype)
         steps[f"generation, {decoding}"] = step_of(layer, decoding)
     return steps
 

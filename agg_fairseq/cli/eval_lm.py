@@ -23,14 +23,15 @@ from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity
 from ..metrics.groups import OCCURRENCE_GROUPS
-from .options import add_inputs, add_options, add_parameters, call
+from .options import add_inputs, add_option, add_parameters, call
 
 EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
-    add_options(parser, "data", "json")
+    add_option(parser, "data")
+    add_option(parser, "json")
     add_parameters(parser, BinarizedText)
     add = parser.add_argument
     add(
@@ -38,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="text in UTF-8 to score, instead of DATA, for models of transformers",
     )
-    add_options(
+    add_option(
         parser,
         "train_text",
-        help="with --text, the text to count tokens in, such as the training text",
+        "with --text, the text to count tokens in, such as the training text",
     )
     add(
         "--calibrate",

@@ -22,7 +22,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
 from ..result import Result
-from .options import add_inputs, add_models, add_options, add_parameters, call, files_by_name
+from .options import add_inputs, add_models, add_option, add_parameters, call, files_by_name
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -71,9 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if metavar == "RUN":
             picture.set_defaults(opened=checkpoints_by_run)
         add_parameters(picture, function)
-        add_options(
-            picture, "output", required=True, help=f"picture to write: {', '.join(ENDINGS)}"
-        )
+        add_option(picture, "output", f"picture to write: {', '.join(ENDINGS)}", required=True)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import LinkCounts
-from .binarized import count_tokens, load_dictionary
+from .binarized import load_dictionary, load_sentences
 
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
@@ -29,16 +29,11 @@ Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, named as the files of the folder are."""
-    from fairseq.data import data_utils
-
-    split, sides = f"train.{'-'.join(languages)}", []
-    for language in languages:
-        dictionary = load_dictionary(data, f"dict.{language}.txt")
-        count_tokens(data, dictionary, f"{split}.{language}")  # refuses damaged files
-        sides.append(
-            data_utils.load_indexed_dataset(f"{Path(data) / split}.{language}", dictionary)
-        )
-    source, target = sides
+    split = f"train.{'-'.join(languages)}"
+    source, target = (
+        load_sentences(data, load_dictionary(data, f"dict.{language}.txt"), f"{split}.{language}")
+        for language in languages
+    )
     if len(source) != len(target):
         found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
         raise UserError(f"{data}/{split}: found {found}; run fairseq-preprocess again")

@@ -154,7 +154,7 @@ class TokenizerVocabulary(Vocabulary):
         """
         if replace(tokenizer, after_space=True) != WORDS:
             raise UserError(
-                f"--bpe: found {tokenizer.kind}; expected none, since the model has {self.path}"
+                f"--bpe: found {tokenizer.bpe}; expected none, since the model has {self.path}"
             )
         special_ids = set(self.special_ids)
         index = {token: row for row, token in enumerate(self.tokens) if row not in special_ids}

@@ -27,9 +27,11 @@ def align_sim(
 
     Args:
         models: translation models over one joined dictionary.
-        data: with the training split; tokens are counted on its target side.
-        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence
-            pair: positions, from 0, of a source and a target token for each link.
+        data: folder of `fairseq-preprocess`; tokens are counted in the target side of its training
+            split.
+        alignments: word alignments of that split in Pharaoh format, as `align` writes them: a line
+            0-0 1-2 … per sentence pair, positions, from 0, of a source and a target token for each
+            link.
 
     Returns:
         Result: a row per model, with `align_sim` by group (0 to 1), the mean of `metrics.align_sim`

@@ -35,10 +35,9 @@ def bleu(
     Args:
         logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of
             several hypotheses for a sentence, the one with the best score counts.
-        reference: the untokenized target side of the split, a sentence per line; None: no
-            sacreBLEU.
-        tokenize: name of sacreBLEU's tokenizer, such as zh; its default, 13a, does not split
-            Chinese and Japanese.
+        reference: untokenized target side of the split, a sentence per line; None: no sacreBLEU.
+        tokenize: tokenizer of sacreBLEU: zh for Chinese, char or ja-mecab for Japanese, whose words
+            13a does not split.
         moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized.
 
     Returns:

@@ -34,7 +34,8 @@ def neighbors(
     itself, special tokens and the entries by which fairseq pads a dictionary are left out.
 
     Args:
-        words: whose neighbors are shown.
+        words: words whose neighbors are shown.
+        topk: number of neighbors.
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts

@@ -34,7 +34,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Args:
         texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all
             with the same references in the same order.
-        data: for the shares of frequent, medium, rare and very rare tokens; None: no shares.
+        data: folder of `fairseq-preprocess`, for the shares of frequent, medium, rare and very rare
+            tokens; None: no shares.
 
     Returns:
         Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu`
@@ -50,6 +51,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         records = read_texts(path)
         everything[name] = [record["continuation"].split() for record in records]
         others = [record["reference"].split() for record in records]
+        if not all(others):
+            raise UserError(f"{path}: found no references; expected texts that continue a split")
         references = references or others
         if others != references:
             first = next(iter(texts.values()))

@@ -37,7 +37,8 @@ def word_similarity(
     found in neither form, or with a token whose embedding is all zeros, are left out.
 
     Args:
-        datasets: see `dataset_files` and `read_word_pairs`.
+        datasets: files with a line word<TAB>word<TAB>score for each pair, the scores on any scale;
+            or names, MEN, WS353, RG65, RW, of $AGG_DATA/word-similarity/NAME.txt.
         as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of
             a word without the space before it, `<unk>` for tokens that the dictionary lacks, no
             lower case, and all pairs whose cosine is defined.
@@ -114,8 +115,7 @@ def _pairs_by_name(datasets: Sequence[str | Path]) -> dict[str, list[tuple[str, 
 
 
 def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
-    """The files of data sets, each once: files; or names, MEN, …, of
-    $AGG_DATA/word-similarity/NAME.txt."""
+    """The files of data sets, which are given by names or as files, each once."""
     folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
     files = []
     for name in asked:
@@ -124,8 +124,7 @@ def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
 
 
 def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:
-    """Reads a file with a line `word<TAB>word<TAB>score` for each pair; the scores are on any
-    scale."""
+    """Reads a file with a line `word<TAB>word<TAB>score` for each pair."""
     pairs = []
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:

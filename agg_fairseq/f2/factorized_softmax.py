@@ -17,7 +17,7 @@ class TargetLogProb(NamedTuple):
 
 
 class FactorizedSoftmax(nn.Module):
-    """F²-Softmax: `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, for any training loop; called as
+    """F²-Softmax, `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, in the place of
     `nn.AdaptiveLogSoftmaxWithLoss`.
 
     Its state holds the class of each token beside the weights, so that it can be restored without
@@ -25,17 +25,18 @@ class FactorizedSoftmax(nn.Module):
     classes that the module was built with.
 
     Args:
+        in_features: D.
         class_of_token: (V,) int64 in [0, C), every class with a token; from `mefmax` of the
             training counts.
-        dimension: D.
         weight: (V, D), an existing parameter to tie the output embedding to; None makes one.
 
     Examples:
         >>> from agg_fairseq.f2 import mefmax
         >>> counts = torch.tensor([10, 10, 10, 1, 1, 1, 1, 1, 1])
-        >>> layer = FactorizedSoftmax(mefmax(counts), dimension=4)
-        >>> features, targets = torch.randn(2, 3, 4), torch.randint(9, (2, 3))
-        >>> layer(features, targets).loss.backward()
+        >>> layer = FactorizedSoftmax(4, mefmax(counts))
+        >>> features, target = torch.randn(2, 3, 4), torch.randint(9, (2, 3))
+        >>> output, loss = layer(features, target)
+        >>> loss.backward()
         >>> layer.log_prob(features).exp().sum(-1).allclose(torch.ones(2, 3))
         True
 
@@ -45,14 +46,14 @@ class FactorizedSoftmax(nn.Module):
     class_of_token: Tensor  # (V,) int64
 
     def __init__(
-        self, class_of_token: Tensor, dimension: int, weight: nn.Parameter | None = None
+        self, in_features: int, class_of_token: Tensor, weight: nn.Parameter | None = None
     ) -> None:
         super().__init__()
         classes = TokenClasses.of(class_of_token)
         if weight is None:
-            weight = nn.Parameter(_normal(classes.vocabulary, dimension))
+            weight = nn.Parameter(_normal(classes.vocabulary, in_features))
         self.weight = weight
-        self.class_weight = nn.Parameter(_normal(classes.number, dimension))
+        self.class_weight = nn.Parameter(_normal(classes.number, in_features))
         check_classes(self.weight, self.class_weight, classes)
         self.register_buffer("class_of_token", class_of_token.clone())
         self._classes: TokenClasses | None = classes
@@ -64,24 +65,29 @@ class FactorizedSoftmax(nn.Module):
             self._classes = TokenClasses.of(self.class_of_token)
         return self._classes
 
-    def forward(self, features: Tensor, target: Tensor) -> TargetLogProb:
+    def forward(self, input: Tensor, target: Tensor) -> TargetLogProb:
         """Log-probabilities of the targets, and their mean negative, at about 1/C of the full
         softmax's cost.
 
         `factorized_cross_entropy` also takes label smoothing, and returns both terms.
 
         Args:
-            features: (..., D) H.
+            input: (..., D) H, features.
             target: (...) y, int64 in [0, V), or −100, where the log-probability is 0 and which the
                 mean leaves out.
         """
-        inputs = (features, self.weight, self.class_weight, target, self.classes)
-        output = factorized_cross_entropy(*inputs)
+        output = factorized_cross_entropy(
+            input, self.weight, self.class_weight, target, self.classes
+        )
         return TargetLogProb(-output.nll, output.loss / (target != -100).sum())
 
-    def log_prob(self, features: Tensor) -> Tensor:
+    def log_prob(self, input: Tensor) -> Tensor:
         """The joint log-probability of every token: (..., D) to (..., V), normalized."""
-        return joint_log_prob(features, self.weight, self.class_weight, self.classes)
+        return joint_log_prob(input, self.weight, self.class_weight, self.classes)
+
+    def predict(self, input: Tensor) -> Tensor:
+        """The most probable token of the joint distribution: (..., D) to (...)."""
+        return self.log_prob(input).argmax(-1)
 
     def assign(self, class_of_token: Tensor) -> None:
         """Replaces the classes (V,). U keeps its values if their number stays the same, else it is

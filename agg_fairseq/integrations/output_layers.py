@@ -128,7 +128,7 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
             training counts.
     """
     head = _plain_head(model)
-    layer = FactorizedHead(class_of_token.cpu(), head.weight.size(1), weight=head.weight)
+    layer = FactorizedHead(head.weight.size(1), class_of_token.cpu(), head.weight)
     model.set_output_embeddings(layer.to(head.weight))
     return layer
 

@@ -20,15 +20,7 @@ from pathlib import Path
 
 from ..command import run
 
-SKIPPED_FOLDERS = {
-    "site-packages",
-    "dist-packages",
-    "test",
-    "tests",
-    "idle_test",
-    "lib2to3",
-    "__pycache__",
-}
+SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 HELD_OUT = {0: "valid", 1: "test"}  # of every 20 documents
 MIN_WORDS = 4
 
@@ -61,20 +53,13 @@ def docstrings(path: Path) -> Iterator[str]:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are not code, each on one line and without mark-up."""
-    prose = (
-        re.sub(r"\s+", " ", block).strip()
-        for block in re.split(r"\n\s*\n", text)
-        if not _looks_like_code(block)
-    )
-    cleaned = (
-        re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip()
-        for paragraph in prose
-    )
-    return [
-        paragraph
-        for paragraph in cleaned
-        if len(re.findall(r"[A-Za-z]{2,}", paragraph)) >= MIN_WORDS
-    ]
+    found = []
+    for block in re.split(r"\n\s*\n", text):
+        prose = re.sub(r"\s+", " ", block).strip()
+        prose = re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", prose).strip()
+        if not _looks_like_code(block) and len(re.findall(r"[A-Za-z]{2,}", prose)) >= MIN_WORDS:
+            found.append(prose)
+    return found
 
 
 def _looks_like_code(block: str) -> bool:
@@ -91,7 +76,7 @@ def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
     before is dropped."""
     splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     seen: set[str] = set()
-    for number, document in enumerate(document for document in everything if document):
+    for number, document in enumerate(filter(None, everything)):
         fresh = [paragraph for paragraph in dict.fromkeys(document) if paragraph not in seen]
         seen.update(fresh)
         splits[HELD_OUT.get(number % 20, "train")] += fresh

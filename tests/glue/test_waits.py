@@ -57,5 +57,5 @@ def test_a_log_unigram_bias_waits_for_no_device():
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}])
 def test_f2_softmax_waits_once(options):
     """For the number of positions in each class: which products there are to form depends on it."""
-    layer = FactorizedSoftmax(torch.arange(VOCABULARY) % 4, FEATURES)
+    layer = FactorizedSoftmax(FEATURES, torch.arange(VOCABULARY) % 4)
     assert steps("f2_softmax", options, layer) == [1] * 5

@@ -202,7 +202,7 @@ def test_factorized_cross_entropy(layout, smoothing, merged, dtype, chunks, devi
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_joint_and_decoupled_log_probabilities_are_those_of_the_cpu(layout, device):
-    layer = FactorizedSoftmax(factorized(layout), D)
+    layer = FactorizedSoftmax(D, factorized(layout))
     other = copy.deepcopy(layer).to(device)
     h = torch.randn(5, 7, D)
     expected = f2.joint_log_prob(h, layer.weight, layer.class_weight, layer.classes)
@@ -305,7 +305,7 @@ def test_deterministic(case, device, deterministic):
 
 
 def test_f2_and_cosreg_are_deterministic(device, deterministic):
-    layer, h, y = FactorizedSoftmax(factorized(), D).to(device), torch.randn(B, STEPS, D), targets()
+    layer, h, y = FactorizedSoftmax(D, factorized()).to(device), torch.randn(B, STEPS, D), targets()
     results = []
     for _ in range(2):
         layer.zero_grad()
@@ -357,7 +357,7 @@ def test_nothing_waits_between_forward_and_backward(name, device, waits):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_nothing_waits_in_f2_softmax(smoothing, device, waits):
-    layer, y = FactorizedSoftmax(factorized(), D).to(device), targets().to(device)
+    layer, y = FactorizedSoftmax(D, factorized()).to(device), targets().to(device)
     h = torch.randn(B, STEPS, D, device=device, requires_grad=True)
     inputs = (h, layer.weight, layer.class_weight, y, layer.classes)
     options = {"ignore_index": IGNORED, "label_smoothing": smoothing}

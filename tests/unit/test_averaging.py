@@ -53,7 +53,7 @@ def test_what_is_no_weight_must_be_the_same():
     """Classes, also of a layer within a model; counts of a log-unigram bias; and what is no
     floating-point number."""
     layers = [
-        FactorizedSoftmax(torch.tensor(classes), 3) for classes in ([0, 1, 1, 2], [1, 0, 1, 2])
+        FactorizedSoftmax(3, torch.tensor(classes)) for classes in ([0, 1, 1, 2], [1, 0, 1, 2])
     ]
     weight = nn.Parameter(torch.zeros(3, 2))
     biases = [UnigramLinear(weight, torch.tensor(counts)) for counts in ([4, 2, 0], [4, 2, 1])]

@@ -50,7 +50,7 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None):
         "agps": lambda: AgpsObjective(V, rare_rank=600, counts=counts, mu1=60, mu2=8),
         "cosreg": lambda: Objective(V, cosreg_gamma=1.0),
     }.get(method, lambda: Objective(V))()
-    factorized = FactorizedSoftmax(mefmax(counts), D, embedding.weight) if method == "f2" else None
+    factorized = FactorizedSoftmax(D, mefmax(counts), embedding.weight) if method == "f2" else None
     others = [*hidden.parameters(), *([factorized.class_weight] if factorized else [])]
     of_W = {"params": [embedding.weight], "betas": (0.9, beta2_of_W or beta2)}
     optimizer = torch.optim.Adam([of_W, {"params": others}], lr=0.02, betas=(0.9, beta2))

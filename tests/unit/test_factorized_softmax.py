@@ -169,7 +169,7 @@ def test_class_maps_that_are_none():
 @pytest.mark.parametrize("other", LAYOUTS)
 def test_the_module_restores_classes_with_the_weights(other):
     saved, restored = (
-        FactorizedSoftmax(LAYOUTS[name], 6).double() for name in ("specials-first", other)
+        FactorizedSoftmax(6, LAYOUTS[name]).double() for name in ("specials-first", other)
     )
     parameter = restored.class_weight
     restored.load_state_dict(saved.state_dict())
@@ -181,9 +181,10 @@ def test_the_module_restores_classes_with_the_weights(other):
 
 
 def test_the_module_is_called_as_torchs_adaptive_softmax():
-    layer, h = FactorizedSoftmax(LAYOUTS["shuffled"], 6).double(), torch.randn(2, 4, 6).double()
+    layer, h = FactorizedSoftmax(6, LAYOUTS["shuffled"]).double(), torch.randn(2, 4, 6).double()
     y = torch.tensor([[3, 0, -100, 16], [5, 5, 9, -100]])
     found, expected = layer(h, y), layer.log_prob(h).flatten(0, 1)
+    assert torch.equal(layer.predict(h).flatten(), expected.argmax(1))
     kept = y.flatten() != -100
     at_targets = expected.gather(1, y.flatten().clamp(min=0)[:, None]).squeeze(1) * kept
     assert_close(found.output.flatten(), at_targets.detach())
@@ -197,7 +198,7 @@ def test_the_module_is_called_as_torchs_adaptive_softmax():
 def test_the_module_survives_an_average_of_states():
     """Exponential moving averages and checkpoint averaging treat every entry as a weight."""
     shuffled, restored = (
-        FactorizedSoftmax(LAYOUTS[name], 6).double() for name in ("shuffled", "one-class")
+        FactorizedSoftmax(6, LAYOUTS[name]).double() for name in ("shuffled", "one-class")
     )
     restored.load_state_dict(
         {name: value * 0.999 + value * 0.001 for name, value in shuffled.state_dict().items()}

@@ -65,5 +65,3 @@ def test_operations_of_a_step(kind, of_chunk, outside, monkeypatch):
 
     found = operations(step, 5, monkeypatch)
     assert found[0] <= of_chunk and found[1] <= outside, found
-
-

@@ -37,11 +37,12 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
 from torch import Tensor, nn
 
 from ...checkpoints.fairseq_checkpoint import STATE_KEY
-from ...data.binarized import task_name, training_counts
+from ...data.binarized import training_counts
 from ...errors import UserError, fail
 from ...metrics import Geometry, geometry
 from ...objective import Average, Objective, ObjectiveOutput
@@ -365,10 +366,11 @@ def check_one_dictionary(task: Any) -> None:
     )
     languages = {pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()}
     if any(of_language(language) != task.target_dictionary for language in languages):
+        names = [name for name, kind in TASK_REGISTRY.items() if kind is type(task)]
         raise ValueError(
-            f"found different dictionaries of the target languages in the task {task_name(task)}; "
-            "expected one, since "
-            "tokens are counted; add --joined-dictionary to fairseq-preprocess"
+            "found different dictionaries of the target languages in the task "
+            f"{names[0] if names else type(task).__name__}; expected one, since tokens are counted; "
+            "add --joined-dictionary to fairseq-preprocess"
         )
 
 

@@ -56,7 +56,7 @@ class F2Layer(FactorizedSoftmax):
 
     def __init__(self, weight: nn.Parameter, assignment: str, number: int) -> None:
         with torch.random.fork_rng(devices=[]):  # U is drawn when the classes are known
-            super().__init__(torch.zeros(len(weight), dtype=torch.int64), weight.size(1), weight)
+            super().__init__(weight.size(1), torch.zeros(len(weight), dtype=torch.int64), weight)
         self.assignment, self.number = assignment, number
 
     @property

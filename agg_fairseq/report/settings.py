@@ -1,0 +1,67 @@
+"""The settings of runs: where they differ, and which runs differ by the seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from ..checkpoints.fairseq_checkpoint import options_of
+
+NOT_SETTINGS = frozenset(
+    "save_dir log_file handlers tensorboard_logdir user_dir wandb_project distributed_init_method "
+    "distributed_port device_id distributed_rank no_progress_bar log_format log_interval "
+    "num_workers no_epoch_checkpoints".split()
+)
+"""Options that say where files are and what is printed: they differ between any two runs, and
+affect no number."""
+OFF = frozenset(("None", "0", "0.0", "False", ""))
+"""Values of an option that is switched off, which is as if the run did not have it."""
+
+
+def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
+    """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
+    order.
+
+    An option that is in several sections of the configuration has its value of the first.
+    """
+    settings: dict[str, str] = {}
+    for section in state.get("cfg") or ["model"]:
+        for key, value in options_of(state, section).items():
+            name = key if key != "_name" else "arch" if section == "model" else section
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            if name not in NOT_SETTINGS and text not in OFF:
+                settings.setdefault(f"--{name.replace('_', '-')}", text)
+    return settings
+
+
+def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
+    """The options of fairseq-train that differ between checkpoints, in fairseq's order, each with
+    values or None."""
+    settings = list(map(settings_of, states))
+    rows = []
+    for name in dict.fromkeys(chain(*settings)):
+        values = [of_state.get(name) for of_state in settings]
+        if len(set(values)) > 1:
+            rows.append([name, *values])
+    return rows
+
+
+def models_of_runs(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """By the title of a model and the seed, the name of a run: runs that differ by the seed alone
+    are one model."""
+    alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
+    for name, state in states.items():
+        settings = settings_of(state)
+        seed = settings.pop("--seed", "")
+        # trained twice with the same seed: another model
+        if seed in alike.get(frozenset(settings.items()), {}):
+            settings["run"] = name
+        alike.setdefault(frozenset(settings.items()), {})[seed] = name
+    models = {}
+    for of_seed in alike.values():
+        title = next(iter(of_seed.values()))
+        if len(of_seed) > 1:
+            title += f" ({len(of_seed)} seeds)"
+        models[title] = of_seed
+    return models
