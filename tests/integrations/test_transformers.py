@@ -35,6 +35,7 @@ from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_to
 from agg_fairseq.integrations import factorize_head, label_counts
 from agg_fairseq.integrations import transformers as integration
 from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.objective.face import face_weights
 
 MODELS = {
     "tied": gpt2,
@@ -109,6 +110,40 @@ def test_plain_likelihood_is_that_of_transformers(kind, items, way):
     torch.testing.assert_close(found, output.loss, rtol=tolerance, atol=tolerance)
     assert_close(gradients(model, found), expected_gradients, tolerance)
     gated.commit_update()  # which knows of the loss
+
+
+@pytest.mark.parametrize("kind", ["tied", "factorized"])
+def test_label_smoothing_is_that_of_torch(kind):
+    """ε/V for each token; transformers smooths labels so too."""
+    model, given = gpt2(), batch(ignored=[(0, 3), (2, 11)])
+    if kind == "factorized":
+        factorize_head(model, torch.arange(VOCABULARY) % 3)
+    logits, target = model(**given).logits, shifted(given["labels"]).flatten()
+    expected = F.cross_entropy(logits.flatten(0, 1), target, label_smoothing=0.2)
+    expected_gradients = gradients(model, expected)
+    GatedLoss(model, "mle", label_smoothing=0.2)
+    found = model(**given).loss
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
+    assert_close(gradients(model, found), expected_gradients, 1e-5)
+
+
+def test_face_weighs_by_its_own_predictions():
+    """Of the updates before; within an update, those of a batch count once."""
+    model = gpt2().double()
+    gated, given = GatedLoss(model, "face"), batch(ignored=[(0, 3), (2, 11)])
+    logits, target = gpt2().double()(**given).logits, shifted(given["labels"])
+    kept = target != -100
+    predicted = torch.bincount(logits.argmax(-1)[kept], minlength=VOCABULARY)
+    for _ in range(2):
+        model(**given).loss.backward()
+    gated.commit_update()
+    assert gated.objective.counter.appearances.equal(predicted)
+    nll = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+    weights = face_weights(predicted).double()[target.flatten().clamp(min=0)]
+    expected = (nll * weights).sum() / kept.sum()
+    torch.testing.assert_close(model(**given).loss.double(), expected, rtol=1e-6, atol=1e-6)
+    gated.load_state_dict(gated.state_dict())
+    assert gated.objective.counter.appearances.equal(predicted)
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied", "bias", "scaled", "capped"])
