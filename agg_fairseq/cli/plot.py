@@ -48,8 +48,7 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
     "token-shares": (plots.token_shares, "METRICS.json"),
     "class-sweep": (plots.class_sweep, "METRICS.json"),
 }
-"""The function that draws each picture, and what it is drawn from. Its other parameters are the
-options."""
+"""The function that draws each picture, and what from; its other parameters are the options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
