@@ -29,7 +29,11 @@ COMMANDS = (
 """In the order of --help, which is the docstring of the module of this name, with underscores."""
 FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
-EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(EVAL, "pip install '.[eval]'")}
+EXTRAS = {
+    **dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY),
+    **dict.fromkeys(EVAL, "pip install '.[eval]'"),
+    "eflomal": "pip install '.[align]', or take the links of another aligner, such as fast_align",
+}
 """Packages that some commands need, and how to install them."""
 DEBUG = "AGG_DEBUG"  # the variable with which the traceback of an error is shown
 NUMBERS = rb'\{\n  "signature"'
@@ -77,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
-            # of fairseq's use of torch: nothing that a user could change
+            # of fairseq's use of torch
             warnings.simplefilter("ignore")
             check_outputs(chosen)
             result = chosen.run(chosen)

@@ -191,7 +191,7 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
 
     kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
     if kind == "cached":
-        kind = "lazy"  # of the same files; cached, all sentences would have to be fetched
+        kind = "lazy"  # reads the same files
     if not indexed_dataset.dataset_exists(str(path), kind):
         raise UserError(
             f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin "

@@ -28,9 +28,7 @@ def align_sim(
         models: translation models over one joined dictionary.
         data: folder of `fairseq-preprocess`; tokens are counted in the target side of its training
             split.
-        alignments: word alignments of that split in Pharaoh format, as `align` writes them: a line
-            0-0 1-2 … per sentence pair, positions, from 0, of a source and a target token for each
-            link.
+        alignments: word alignments of that split in Pharaoh format, as `align` writes them.
 
     Returns:
         Result: a row per model, with `align_sim` by group, the mean of `metrics.align_sim` over the

@@ -18,7 +18,7 @@ from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
 UNDEFINED = metrics.Geometry(*[math.nan] * len(metrics.Geometry._fields))
-ALL = (*GROUPS, "total")  # the keys of what is measured by group
+ALL = (*GROUPS, "total")
 COLUMNS = {
     **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), ALL),
     **dict.fromkeys(("mean_cosine", "mean_cosine_centered", "mean_share"), ["total"]),
