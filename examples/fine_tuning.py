@@ -89,9 +89,7 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
         if name == "untied":
             model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
             model.config.tie_word_embeddings = False
-        gated = (
-            [GatedLoss(model, agg_rare_fraction=0.5, agg_window=further)] if name == "agg" else []
-        )
+        gated = [GatedLoss(model, rare_fraction=0.5, window=further)] if name == "agg" else []
         folders[name] = options.output / name
         train(model, new_blocks, further, 0.003, options.seed, folders[name], bpe, gated)
         tuned, text = open_models([folders[name]]), PlainText(old["test"], old["train"], BLOCK)

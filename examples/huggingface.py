@@ -81,7 +81,7 @@ def compare(options: argparse.Namespace) -> None:
         f"{len(train) * options.block:,} training tokens, vocabulary of {vocabulary:,}, "
         f"{options.updates} updates"
     )
-    agg = {"agg_rare_fraction": options.rare_fraction, "agg_window": options.window}
+    agg = {"rare_fraction": options.rare_fraction, "window": options.window}
     methods = {  # β₂, options of AGG, and whether there is a fixed bias
         "mle": (0.98, None, False), "mle-beta2-0.999": (0.999, None, False),
         "agg": (0.98, agg, False), "bias-fixed-agg": (0.98, agg, True),

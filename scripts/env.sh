@@ -1,5 +1,7 @@
-# Sourced by the scripts of tables. Each row of a table is a training in a folder of its own, with what is measured of it.
-# All is made once, so that tables share what they have in common, and an interrupted script goes on when it is run again.
+#
+# Each row of a table is a training in a folder of its own, with what is measured of it. All is made once, so that tables
+# share what they have in common, and an interrupted script goes on when it is run again. No table was run at the papers'
+# sizes: "takes" has the hours of one NVIDIA H200, estimated from what was measured (docs/reproduction.md), and disk above 20 GB.
 #
 #   SIZE=paper      or small, on one GPU of 24 GB: the paper's data and optimizer; or tiny: minutes per row on 2 CPU cores
 #   RUNS=runs/SIZE  folder of the trainings and tables
@@ -10,7 +12,7 @@
 #   GPUS=4          GPUs of each training (default: all, divided among the JOBS); given, also those of size tiny use GPUs
 #   ALPHA=0.05      threshold of AGG, instead of the configuration's; WORDS="a b", of tables of words
 #   DRY_RUN=1       print all commands and start none, which needs no GPU
-#   KEY=VALUE …     as arguments: options of every training, such as common.bf16=true common.fp16=false
+#   KEY=VALUE …     as arguments: options of every training, such as common.bf16=true
 #
 # Several seeds: for SEED in 1 2 3; do SEED=$SEED RUNS=runs/seed-$SEED bash scripts/…/TABLE.sh; done
 #                python scripts/table.py scripts/…/TABLE.tsv runs/seed-*
@@ -23,13 +25,13 @@ GPUS=${GPUS:-} overrides=("$@")
 data='' bpe='' rows='' known=''
 
 in_plan() { [ "${DRY_RUN:-}" = plan ]; }
+# show WORD…: prints a command as one could type it.
 show() { local words; printf -v words '%q ' "$@"; echo "${words/ \\> / > }"; }
 
 case $SIZE in paper | small | tiny) ;; *) fail "found SIZE=$SIZE; expected paper, small or tiny" ;; esac
 case $RUNS$DATA${MODELS// /}$root in *[!a-zA-Z0-9/._+=-]*) fail "found other characters than letters, digits and /._+=- in" \
   "RUNS, DATA, MODELS or the path of this repository; expected a plain path" ;; esac
-case $JOBS:$GPUS in 0* | *:0* | *[!0-9:]*)
-  fail "found JOBS=$JOBS GPUS=$GPUS; expected whole numbers of 1 or more" ;; esac
+case $JOBS:$GPUS in 0* | *:0* | *[!0-9:]*) fail "found JOBS=$JOBS GPUS=$GPUS; expected whole numbers of 1 or more" ;; esac
 if [ -n "$DATA" ] && [ ! -d "$DATA" ]; then fail "found no folder DATA=$DATA; expected text, or a prepared corpus"; fi
 
 # check_models: each of MODELS has to be the name of a row.
@@ -51,17 +53,21 @@ fi
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH=$root PYTHONSAFEPATH=1 PYTHONWARNINGS=ignore
 if [ "$JOBS" -gt 1 ]; then export OMP_NUM_THREADS=$((($(nproc) + JOBS - 1) / JOBS)); fi
 
+beta2="optimizer.adam_betas='(0.9,0.999)'" # of all parameters, in place of 0.98
 alpha=${ALPHA:+criterion.agg_alpha=$ALPHA}
 if [ -n "$alpha" ] && [ "$SIZE" = tiny ]; then alpha="$alpha criterion.agg_rare_fraction=null"; fi
 
-# size NAME: the size of a configuration, such as agg, at SIZE.
+# size NAME: the size of a configuration, such as agg, at SIZE. What language models are measured on is that of the AGG
+# authors' commands: perplexity of the last 112 of each 512 tokens (block and context), Uniq of whole blocks.
 size() { case $SIZE in paper) echo "$1" ;; small) echo "$1-small" ;; tiny) echo tiny ;; esac; }
+block="--tokens-per-sample 512 --as-published" context="--context-window 400"
+if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128 --as-published" context="--context-window 100"; fi
 
 # corpus FOLDER PREPARE [OPTION…]: prepares a corpus by scripts/PREPARE; sets `data` to its folder, and `bpe` to options
 # that say how its words are split. It is in RUNS if it is made from DATA. At tiny it is the documentation of Python, or
 # DATA in few sub-words.
 corpus() {
-  local prepare=$2 kind
+  local prepare=$2 kind=sentencepiece
   data=$1
   shift 2
   case $SIZE:$prepare:$DATA in
@@ -70,16 +76,13 @@ corpus() {
     tiny:*:) data=$RUNS/data/text prepare=text/prepare.sh && set -- --vocabulary 8000 ;;
     tiny:*) data=$RUNS/data/text && set -- --tokenizer sentencepiece --vocabulary 8000 ;;
     *:) ;;
-    *) data=$RUNS/${data#"$RUNS"/} ;;
+    *) case $data in "$RUNS" | "$RUNS"/*) ;; *) data=$RUNS/$data ;; esac ;;
   esac
+  case $prepare in wmt*) kind=subword_nmt ;; esac
   if [ -f "$DATA/train" ]; then prepare=text/prepare.sh; fi
-  case "$prepare $* " in
-    *" gpt2 "*) kind=gpt2 ;;
-    *" words "*) kind=words ;;
-    wmt*" sentencepiece "*) kind=sentencepiece ;;
-    wmt*) kind=subword_nmt ;;
-    *) kind=sentencepiece ;;
-  esac
+  for word in "$@"; do
+    case $word in gpt2 | words | sentencepiece) kind=$word ;; esac
+  done
   if [ -f "$DATA/manifest.json" ]; then
     data=$DATA
     kind=$(sed -n 's/.*"kind": "\([a-z0-9_]*\)".*/\1/p' "$DATA/manifest.json")
@@ -140,8 +143,8 @@ finish() {
 stop() { for job in $(jobs -pr); do kill -- "-$job"; done; wait; exit 130; }
 trap stop INT TERM
 
-# folders, in_folders FILE: the folders of all rows, and a file in each. checkpoints ROW UPDATES …: those of a row,
-# after `finish`.
+# folders, in_folders FILE: the folders of all rows, and a file in each. checkpoints ROW UPDATES …: those of a row, after
+# `finish`.
 folders() { for row in $rows; do echo "$RUNS/$row"; done; }
 in_folders() { for row in $rows; do echo "$RUNS/$row/$1"; done; }
 checkpoints() { for updates in "${@:2}"; do echo "$RUNS/$1/"checkpoint_*_"$updates".pt; done; }
@@ -184,6 +187,15 @@ eval_lm() {
   for run in $(folders); do
     once agg-fairseq eval-lm "$run" --data "$data/data-bin" "${@:1:$#-1}" --json "$run/${*: -1}"
   done
+}
+
+# translate ROW LAST SOURCE TARGET: measures BLEU of a row, of the mean of its last checkpoints.
+translate() {
+  local run=$RUNS/$1
+  once agg-fairseq average-checkpoints $run --last $2 --by update --force -o $run/averaged.pt
+  once fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s $3 -t $4 --beam 4 --lenpen 0.6 \
+    --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1 '>' $run/generate.log
+  once agg-fairseq bleu $run/generate.log --reference $data/reference/test.$4 --moses $4 --json $run/bleu.json
 }
 
 # table NAME [OPTION…]: prints NAME.tsv of the script's folder, the numbers of the paper beside those of the rows.

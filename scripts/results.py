@@ -1,25 +1,28 @@
 """Collects what the trainings of a table measured into docs/results/NAME.json, for a table of a page.
 
-    python scripts/results.py NAME TABLE.tsv RUNS [RUNS …] --command "make demo" --text "WikiText-2"
+    python -m scripts.results NAME TABLE.tsv RUNS [RUNS …] --command "make demo" --text "WikiText-2"
 
 TABLE.tsv names rows and columns as for table.py, whose other RUNS are further seeds. The file has their numbers, not
-rounded, and how they were measured: run this on the machine and with the versions that measured them. The table of the
-page follows a line `<!--results:NAME.json-->`, and may have fewer rows and columns (docs/README.md).
+rounded, and how they were measured: run this on the machine and with the versions that measured them. The table of a
+page is marked with it, as docs/README.md says.
 """
 
 import argparse
-import csv
+import itertools
 import json
 import platform
+import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from agg_fairseq.columns import column_titles
 from agg_fairseq.result import Result
+
+from .table import find, read_table
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("torch", "fairseq", "ve-fairseq", "fairseq-fixed", "transformers", "numpy")
@@ -36,41 +39,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--command", required=True)
     parser.add_argument("--text", help="what was trained on")
     options = parser.parse_args(arguments)
-    lines = options.table.read_text(encoding="utf-8").splitlines()
-    header, *rows = csv.reader((line for line in lines if not line.startswith("#")), delimiter="\t")
+    _, titles, rows = read_table(options.table)
     columns: dict[str, list[str]] = {}
     collected: dict[tuple[str, ...], dict[str, dict[str, object]]] = {}
-    settings: list[dict[str, object]] = []
-    for seed, folder in enumerate(options.runs, start=1):
-        for row, *_ in rows:
-            for column in header[1:]:
-                file, _, title = column.partition("/")
-                path = folder / row / f"{file}.json"
-                if path.is_file():
-                    measured = Result.read(path)
-                    settings.append(dict(measured.settings))
-                    measure, key, value = find(measured, row, title)
-                    collected.setdefault((row, str(seed)), {}).setdefault(measure, {})[key] = value
-                    if key not in columns.setdefault(measure, []):
-                        columns[measure].append(key)
+    settings: list[Mapping[str, object]] = []
+    for row, (seed, folder) in itertools.product(rows, enumerate(options.runs, start=1)):
+        for column in titles:
+            file, _, title = column.partition("/")
+            path = folder / row / f"{file}.json"
+            if not path.is_file():
+                continue
+            measured = Result.read(path)
+            settings.append(measured.settings)
+            if (pair := find(measured, title)) is None:
+                raise SystemExit(f"error: {path}: found no column {title!r}")
+            metric, key = pair
+            values = collected.setdefault((row, str(seed)), {}).setdefault(metric, {})
+            values[key] = measured.value(row, metric, key)
+            if key not in columns.setdefault(metric, []):
+                columns[metric].append(key)
     facts = {"command": options.command, **({"text": options.text} if options.text else {})}
-    common = {
-        name: value
-        for name, value in settings[0].items()
-        if all(of.get(name) == value for of in settings)
-    }
+    common = dict(set(settings[0].items()).intersection(*(of.items() for of in settings[1:])))
+    common = {name: value for name, value in settings[0].items() if name in common}
     result = Result(collected, columns, common, facts | surroundings(), ["", "seed"])
     path = ROOT / "docs" / "results" / f"{options.name}.json"
     path.write_text(text_of(result.json()), encoding="utf-8")
     print(path)
-
-
-def find(result: Result, row: str, title: str) -> tuple[str, str, object]:
-    """The measure, the key and the value of a column of a row."""
-    for pair, shown in column_titles(result.columns).items():
-        if shown == title:
-            return *pair, result.value(row, *pair)
-    raise SystemExit(f"error: found no column {title!r} of {row!r}; expected one of its results")
 
 
 def surroundings() -> dict[str, str]:
@@ -82,10 +76,8 @@ def surroundings() -> dict[str, str]:
     if torch.cuda.is_available():
         machine = torch.cuda.get_device_name()
     elif Path("/proc/cpuinfo").is_file():
-        names = [
-            line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-        ]
-        machine = names[0].partition(": ")[2] if names else machine
+        if named := re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text()):
+            machine = named[1]
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
@@ -95,17 +87,17 @@ def surroundings() -> dict[str, str]:
     return {"commit": commit.stdout.strip(), "machine": machine, "versions": ", ".join(versions)}
 
 
-def text_of(values: dict) -> str:
+def text_of(values: dict[str, Any]) -> str:
     """JSON with a line for each fact and each row, so that changes can be read."""
     parts = []
     for key, value in values.items():
-        if isinstance(value, dict) and key == "facts":
+        text = dump(value)
+        if key == "facts":
             lines = [f"  {dump(name)}: {dump(fact)}" for name, fact in value.items()]
-            parts.append(f' "{key}": {{\n' + ",\n".join(lines) + "\n }")
+            text = "{\n" + ",\n".join(lines) + "\n }"
         elif key == "rows":
-            parts.append(' "rows": [\n' + ",\n".join(f"  {dump(row)}" for row in value) + "\n ]")
-        else:
-            parts.append(f' "{key}": {dump(value)}')
+            text = "[\n" + ",\n".join(f"  {dump(row)}" for row in value) + "\n ]"
+        parts.append(f" {dump(key)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 

@@ -7,7 +7,8 @@ names of the columns, FILE/TITLE: the column TITLE of RUNS/ROW/FILE.json, which 
 agg-fairseq wrote with --json. Each other line has the name of a row and the paper's numbers, with
 nothing or - where it has none. The rows `human` and `unigram` are in the files of the others. Of
 several folders RUNS, one per seed, the table has mean ± standard deviation (n − 1); trainings that
-differ in more than their seed are refused.
+differ in more than their seed are refused, by the settings.json that train.sh writes into their
+folders; those without it are named above the table.
 
 `not run` marks what is not there, `quoted` a system of others, whose name ends in (quoted), and a
 dash a value that is not defined. What was changed for a training (SIZE, ALPHA, KEY=VALUE) is
@@ -31,6 +32,7 @@ from agg_fairseq.names import HUMAN, UNIGRAM
 from agg_fairseq.result import Result, SeedValues, Value, format_change, format_table
 
 NOT_RUN, QUOTED = "not run", "quoted"
+SETTINGS = "settings.json"
 OF_ALL = (HUMAN, UNIGRAM)  # rows that are in the files of all others
 MOST_COLUMNS = 4  # beside numbers of a paper; more become rows
 OF_SEED = {"common.seed", "changed", "checkpoint.finetune_from_model"}
@@ -50,44 +52,64 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--changes", action="store_true", help="also the differences from the first row"
     )
     options = parser.parse_args(arguments)
-    lines = options.table.read_text(encoding="utf-8").splitlines()
-    header, *body = csv.reader((x for x in lines if not x.startswith("#")), delimiter="\t")
-    columns, papers = header[1:], {row[0]: row[1:] for row in body}
-    notes = changed_settings([*papers], options.runs)
+    notes, columns, papers = read_table(options.table)
+    for row in papers:
+        add_notes(notes, row, options.runs)
     metrics, ours = read_cells(columns, [*papers], options.runs)
-    table = table_lines(papers, ours, metrics, options.changes)
-    print("\n".join([*(x[1:].strip() for x in lines if x.startswith("#")), *notes]), end="\n\n")
-    print(layout(columns, table))
+    lines = table_lines(papers, ours, metrics, options.changes)
+    for note, rows in notes.items():
+        print(f"{note}: {', '.join(rows)}" if rows else note)
+    print(f"\n{layout(columns, lines)}")
     if len(options.runs) > 1:
         print(f"\nMean ± standard deviation over {len(options.runs)} seeds.")
 
 
-def changed_settings(rows: Sequence[str], runs: Sequence[Path]) -> list[str]:
-    """A line for what was changed for some of the trainings, such as ALPHA=0.05.
+def read_table(path: Path) -> tuple[dict[str, list[str]], list[str], dict[str, list[str]]]:
+    """The lines above the table, as keys; the names of the columns; the paper's numbers by row."""
+    notes: dict[str, list[str]] = {}
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            notes[line[1:].strip()] = []
+        else:
+            lines.append(line)
+    (_, *columns), *body = csv.reader(lines, delimiter="\t")
+    return notes, columns, {row: numbers for row, *numbers in body}
 
-    UserError for trainings of one row that are not those of different seeds.
+
+def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> None:
+    """Adds to the notes what was changed for the trainings of the row, and where nothing says it.
+
+    UserError for trainings of the row that are not those of different seeds.
     """
-    of_note: dict[str, dict[str, None]] = {}
-    for row in rows:
-        files = [run / row / "settings.json" for run in runs]
-        files = [file for file in files if file.is_file()]
-        settings = [settings_of(file) for file in files]
-        for file, other in zip(files[1:], settings[1:], strict=True):
-            first = settings[0]
-            keys = [key for key in sorted({*first, *other}) if first.get(key) != other.get(key)]
-            if found := [key for key in keys if key not in OF_SEED]:
-                found = "; ".join(f"{key}: {first.get(key)}, {other.get(key)}" for key in found)
-                raise UserError(
-                    f"{files[0].parent}, {file.parent}: found other settings ({found}); expected "
-                    "trainings that differ in their seed alone"
-                )
-        seeds = [of_run.get("common.seed") for of_run in settings]
-        if len(set(seeds)) < len(seeds):
-            raise UserError(f"{row}: found the seeds {seeds}; expected each once")
-        for of_run in settings:
-            if of_run.get("changed"):
-                of_note.setdefault(of_run["changed"], {})[row] = None
-    return [f"Not as published: {', '.join(found)}: {note}" for note, found in of_note.items()]
+    files = []
+    for run in runs:
+        if (run / row / SETTINGS).is_file():
+            files.append(run / row / SETTINGS)
+    for run in runs:
+        folder = run / row
+        is_training = bool(files) or any(folder.glob("checkpoint*.pt"))
+        if is_training and folder.is_dir() and folder / SETTINGS not in files:
+            note = f"Found no {SETTINGS}, which says how it was trained"
+            notes.setdefault(note, []).append(str(folder))
+    settings = list(map(settings_of, files))
+    for file, other in zip(files[1:], settings[1:], strict=True):
+        different = []
+        for key in sorted({*settings[0], *other} - OF_SEED):
+            if settings[0].get(key) != other.get(key):
+                different.append(f"{key}: {settings[0].get(key)}, {other.get(key)}")
+        if different:
+            raise UserError(
+                f"{files[0].parent}, {file.parent}: found other settings ({'; '.join(different)}); "
+                "expected trainings that differ in their seed alone"
+            )
+    seeds = [of_run.get("common.seed") for of_run in settings]
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"{row}: found the seeds {seeds}; expected each once")
+    for of_run in settings:
+        if of_run.get("changed"):
+            rows = notes.setdefault(f"Not as published ({of_run['changed']})", [])
+            rows += [row] if row not in rows else []
 
 
 def settings_of(file: Path) -> dict[str, Any]:
@@ -95,9 +117,18 @@ def settings_of(file: Path) -> dict[str, Any]:
     settings = read_json_object(file, "settings that train.sh wrote")
     match settings.get("checkpoint.finetune_from_model"):
         case [str(start), *_] if (before := (file.parent / start).parent / file.name).is_file():
-            before = settings_of(before).items()
-            settings |= {f"start {key}": value for key, value in before if key not in OF_SEED}
+            for key, value in settings_of(before).items():
+                if key not in OF_SEED:
+                    settings[f"start {key}"] = value
     return settings
+
+
+def find(result: Result, title: str) -> tuple[str, str] | None:
+    """The metric and the key of a column."""
+    for pair, shown in column_titles(result.columns).items():
+        if shown == title:
+            return pair
+    return None
 
 
 def read_cells(
@@ -105,9 +136,8 @@ def read_cells(
 ) -> tuple[list[Metric | None], dict[str, list[SeedValues]]]:
     """The metric of each column, None where nothing was measured, and the cells of each row."""
     metrics: list[Metric | None] = [None] * len(columns)
-    cells: dict[str, list[SeedValues]] = {}
+    cells: dict[str, list[SeedValues]] = {row: [] for row in rows}
     for row in rows:
-        cells[row] = []
         for index, column in enumerate(columns):
             values: dict[Path, Value] = {}
             for run in runs:
@@ -129,13 +159,13 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Va
         if not path.is_file():
             continue
         result = Result.read(path)
-        if row in OF_ALL:
-            names = [name for name in result.rows if name == row]
-        else:
-            names = [name for name in result.rows if name not in OF_ALL]
-        for pair, shown in column_titles(result.columns).items():
-            if shown == title:
-                return result.shown(names[0], *pair) if names else None, METRICS[pair[0]]
+        if pair := find(result, title):
+            for of in result.rows:
+                if of == row or (of not in OF_ALL and row not in OF_ALL):
+                    return result.shown(of, *pair), METRICS[pair[0]]
+            return None, METRICS[pair[0]]
+        titles = ", ".join(column_titles(result.columns).values())
+        raise UserError(f"{path}: found no column {title}; expected one of {titles}")
     return NOT_RUN, None
 
 
@@ -148,23 +178,18 @@ def table_lines(
     """The lines of the table by the names of their rows; with `changes` also, as `Δ ROW`, the
     differences from the first row."""
     lines: dict[str, Line] = {}
-    first = next(iter(ours))
+    first, *_ = ours
     for row, numbers in papers.items():
-        lines[row] = []
-        for number, cell, metric in zip_longest(numbers, ours[row], metrics):
+        lines[row], differences = [], []
+        for number, cell, base, metric in zip_longest(numbers, ours[row], ours[first], metrics):
             paper = None if number in ("", "-") else number
             lines[row].append((paper, cell.format(metric.digits if metric else 0)))
-        if not changes or row == first or row in OF_ALL:
-            continue
-        differences: list[str | None] = []
-        for cell, base, metric in zip(ours[row], ours[first], metrics, strict=True):
-            if metric is None:
-                differences.append(None)
-            else:
-                change = cell.change(base, relative=metric.relative)
-                differences.append(format_change(change, metric))
-        if any(differences):
-            lines[f"Δ {row}"] = [(None, difference) for difference in differences]
+            change = None
+            if metric and row not in (first, *OF_ALL):
+                change = format_change(cell.change(base, relative=metric.relative), metric)
+            differences.append((None, change))
+        if changes and set(differences) != {(None, None)}:
+            lines[f"Δ {row}"] = differences
     return lines
 
 

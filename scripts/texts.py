@@ -1,5 +1,5 @@
-"""Prints the first texts that models continued, side by side, as people read them, with what the
-papers count in each.
+"""Prints the texts that models continued, side by side, as people read them, with what the papers
+count in each.
 
     python scripts/texts.py PREPARED RUNS/MODEL/texts.jsonl …
 
@@ -17,8 +17,6 @@ from pathlib import Path
 from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.metrics import frequency_mass_groups
 
-COUNT = 4
-
 
 def readable(text: str, prepared: Path) -> str:
     """A text of tokens, separated by spaces, without marks of sub-words."""
@@ -32,11 +30,11 @@ def readable(text: str, prepared: Path) -> str:
     pieces = ByteLevelBPETokenizer.from_file(
         f"{prepared}/tokenizer/encoder.json", f"{prepared}/tokenizer/vocab.bpe"
     )
-    runs = groupby(text.split(), key=str.isdecimal)  # special tokens, such as </s>, are no ids
-    decoded = (
-        pieces.decode([*map(int, run)]) if ids else f" {' '.join(run)} " for ids, run in runs
-    )
-    return " ".join("".join(decoded).split())
+    decoded = ""
+    for are_ids, run in groupby(text.split(), key=str.isdecimal):  # </s> and the like are none
+        tokens = [*run]
+        decoded += pieces.decode([*map(int, tokens)]) if are_ids else f" {' '.join(tokens)} "
+    return " ".join(decoded.split())
 
 
 def main(prepared: Path, files: list[Path]) -> None:
@@ -45,10 +43,7 @@ def main(prepared: Path, files: list[Path]) -> None:
     counts = count_tokens(prepared / "data-bin", dictionary)
     groups = frequency_mass_groups(counts, excluded=excluded_tokens(dictionary))  # as text-metrics
     very_rare = set(groups.members("very rare").tolist())
-    texts = [
-        [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:COUNT]]
-        for file in files
-    ]
+    texts = [list(map(json.loads, file.open(encoding="utf-8"))) for file in files]
     for number, of_models in enumerate(zip(*texts, strict=True), 1):
         print(f"Text {number}: {readable(of_models[0]['prefix'], prepared)}")
         for file, text in zip(files, of_models, strict=True):

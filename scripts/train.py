@@ -37,6 +37,7 @@ DIVIDED = ("dataset.max_tokens=", "optimization.update_freq=")
 VOCABULARY = 100_000  # of criterions that are built as a check
 OFF = 0.02
 """How far the tokens of an update may be from those that are configured, as a share."""
+PLUGIN = "agg_fairseq/fairseq_plugin/user_dir/agg_plugin"
 FREE = ("checkpoint.save_dir", "common.user_dir", "common.log_", "dataset.num_workers", "hydra.")
 """Beginnings of the options that may differ when a training is resumed."""
 
@@ -53,41 +54,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--changed")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse_intermixed_args(arguments)
-    place = tuple(map(int, options.place.split("/")))
+    options = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else arguments)
+    place, places = map(int, options.place.split("/"))
+    trainings = [options]
     if options.check:
-        lines = (words for words in map(shlex.split, sys.stdin) if len(words) > 1)
-        trainings = [
-            parser.parse_intermixed_args(words[2:])
-            for words in lines
-            if words[1].endswith("/train.sh")
-        ]
-        # All before fairseq is imported, whose own configurations hydra would copy each time.
-        configurations = [
-            composed(training.config, training.overrides, training.gpus)[2]
-            for training in trainings
-        ]
-        for training, written in zip(trainings, configurations, strict=True):
-            config = with_defaults(written)
-            gpus = gpus_of(config, training.gpus, place, options.dry_run)
-            batches_of(config, max(1, len(gpus)))
+        trainings = []
+        for _, *words in filter(None, map(shlex.split, sys.stdin)):
+            if words and words[0].endswith("/train.sh"):
+                trainings.append(parser.parse_intermixed_args(words[1:]))
+    # All before fairseq is imported, whose own configurations hydra would copy each time.
+    all_composed = [composed(of.config, of.overrides, of.gpus) for of in trainings]
+    for training, (file, overrides, written) in zip(trainings, all_composed, strict=True):
+        config = with_defaults(written)
+        gpus = gpus_of(config, training.gpus, place, places, options.dry_run)
+        batches = batches_of(config, max(1, len(gpus)))
+        if options.check:
             build_criterion(config)
             is_done(written)
-        return
-    file, overrides, written = composed(options.config, options.overrides, options.gpus)
-    config = with_defaults(written)
-    gpus = gpus_of(config, options.gpus, place, options.dry_run)
-    command = [
-        *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus)}"] if gpus and place[1] > 1 else []),
-        str(Path(sys.executable).with_name("fairseq-hydra-train")),
-        *("--config-dir", str(file.parent), "--config-name", file.stem),
-        *settings_of_processes(config, max(1, len(gpus))),
-        *(override for override in overrides if not override.lstrip("+").startswith(DIVIDED)),
-    ]
-    if options.dry_run:
-        print(shlex.join(command))
-        return
+            continue
+        command = [
+            *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus)}"] if gpus and places > 1 else []),
+            str(Path(sys.executable).with_name("fairseq-hydra-train")),
+            *("--config-dir", str(file.parent), "--config-name", file.stem),
+            *settings_of_processes(config, max(1, len(gpus)), *batches),
+            *(word for word in overrides if not word.lstrip("+").startswith(DIVIDED)),
+        ]
+        if options.dry_run:
+            print(shlex.join(command))
+        else:
+            start(command, written, options.changed)
+
+
+def start(command: list[str], written: Any, changed: str | None) -> None:
+    """Trains, unless the folder has the whole training already."""
     folder = Path(written.checkpoint.save_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="utf-8") as lock:
@@ -95,8 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if is_done(written):
             print(f"train: {folder} is trained already", file=sys.stderr)
             return
-        changed = {} if options.changed is None else {CHANGED: options.changed}
-        write_json(folder / SETTINGS, settings_of(written) | changed)
+        settings = settings_of(written) | ({} if changed is None else {CHANGED: changed})
+        write_json(folder / SETTINGS, settings)
         # It inherits the lock, so that the next run waits for what is left of one that was killed.
         if status := subprocess.run(command, pass_fds=[lock.fileno()]).returncode:
             raise SystemExit(status)
@@ -108,20 +107,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def composed(
     config: str, overrides: Sequence[str], gpus: int | None = None
 ) -> tuple[Path, list[str], Any]:
-    """The file of a configuration, the overrides as hydra takes them, and what hydra composes of
-    both.
+    """The file of a configuration, the overrides as hydra takes them, and what it composes of both.
 
-    The file may be relative to where the user is or to the repository, with or without .yaml. The
-    folder of fairseq's user_dir is this package's, unless the configuration or an override names
-    another, relative to the repository. A number of GPUs replaces `common.cpu` of a configuration,
-    and `common.bf16` its `common.fp16`.
+    The file may be relative to where the user is or to the repository. fairseq's user_dir is this
+    package's, or what is named, relative to the repository. A number of GPUs replaces `common.cpu`
+    of a configuration, and `common.bf16` its `common.fp16`.
     """
     name, given = f"{config.removesuffix('.yaml')}.yaml", []
-    file = next((folder / name for folder in (Path.cwd(), ROOT) if (folder / name).is_file()), None)
-    if file is None:
-        raise UserError(
-            f"found no configuration {config}; expected one such as configs/wikitext103/agg"
-        )
+    file = Path.cwd() / name
+    if not file.is_file() and not (file := ROOT / name).is_file():
+        raise UserError(f"found no configuration {config}; expected one such as configs/demo/agg")
     for override in overrides:
         if "=" not in override and not override.startswith("~"):
             raise UserError(f"found the argument {override!r}; expected KEY=VALUE")
@@ -130,14 +125,11 @@ def composed(
     try:
         with initialize_config_dir(str(file.parent), version_base="1.1"):
             written = compose(file.stem, given)
-            replaced = {"cpu": gpus, "fp16": written.common.get("bf16")}
-            for key in (key for key in replaced if replaced[key] and written.common.get(key)):
-                given.append(f"++common.{key}=false")
-                written = compose(file.stem, given)
-        user_dir = str(
-            ROOT
-            / (written.common.get("user_dir") or "agg_fairseq/fairseq_plugin/user_dir/agg_plugin")
-        )
+            for key, instead in (("cpu", gpus), ("fp16", written.common.get("bf16"))):
+                if instead and written.common.get(key):
+                    given.append(f"++common.{key}=false")
+                    written = compose(file.stem, given)
+        user_dir = str(ROOT / (written.common.get("user_dir") or PLUGIN))
         OmegaConf.update(written, "common.user_dir", user_dir, force_add=True)
     except Exception as error:  # whatever a malformed file leads to
         raise UserError(f"{file.stem}: {str(error).partition('Config search path')[0]}") from error
@@ -145,20 +137,16 @@ def composed(
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """All options by their names, SECTION.KEY, as they are written: references to others are not
-    resolved."""
-    sections = OmegaConf.to_container(config, resolve=False).items()
-    return {
-        f"{name}.{key}": section[key]
-        for name, section in sections
-        if isinstance(section, dict)
-        for key in section
-    }
+    """All options by their names, SECTION.KEY; references to others are not resolved."""
+    options = {}
+    for name, section in OmegaConf.to_container(config, resolve=False).items():
+        if isinstance(section, dict):
+            options |= {f"{name}.{key}": value for key, value in section.items()}
+    return options
 
 
 def with_defaults(written: Any) -> Any:
-    """The whole configuration, as fairseq-hydra-train sees it; UserError for a name or a key that
-    fairseq lacks."""
+    """The whole configuration, as fairseq-hydra-train sees it; checks all names and keys."""
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
@@ -179,17 +167,14 @@ def with_defaults(written: Any) -> Any:
 
 
 def check_names(config: Any) -> None:
-    """Checks what fairseq does not: the names of task, model, …, and the options of models that are
-    no dataclasses."""
+    """Checks what fairseq does not: names, and options of models that are no dataclasses."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
 
-    known = {
-        name: REGISTRIES[name]["registry"] for name in ("criterion", "optimizer", "lr_scheduler")
-    }
-    known |= {"task": TASK_REGISTRY, "model": MODEL_REGISTRY | ARCH_MODEL_NAME_REGISTRY}
-    for section, names in known.items():
+    known = {"task": TASK_REGISTRY, "model": MODEL_REGISTRY | ARCH_MODEL_NAME_REGISTRY}
+    for section in ("criterion", "optimizer", "lr_scheduler", *known):
+        names = known.get(section) or REGISTRIES[section]["registry"]
         name = (config[section] or {}).get("_name")
         if name not in names:
             raise UserError(
@@ -211,8 +196,8 @@ def check_names(config: Any) -> None:
 
 
 def build_criterion(config: Any) -> None:
-    """Builds the criterion as fairseq will, but with a large dictionary of numbers in place of that
-    of the data, which may not be there yet: this checks its options."""
+    """Builds the criterion as fairseq will, which checks its options. The data may not be there
+    yet: a large dictionary of numbers takes the place of its own."""
     from fairseq.data import Dictionary
     from fairseq.tasks import TASK_REGISTRY
 
@@ -224,31 +209,32 @@ def build_criterion(config: Any) -> None:
 
 
 def settings_of(written: Any) -> dict[str, Any]:
-    """What a training depends on: its options by name, the digest of its data, and the training
-    that it starts from, with the digest of its settings."""
-    settings = {
-        key: value for key, value in sorted(options_of(written).items()) if not key.startswith(FREE)
-    }
+    """What a training depends on: its options, the digest of its data, and the training that it
+    starts from, with the digest of its settings."""
+    settings = {}
+    for key, value in sorted(options_of(written).items()):
+        if not key.startswith(FREE):
+            settings[key] = value
     data = Path(str(written.task.data))
-    facts = next(
-        filter(Path.is_file, (data.parent / "manifest.json", *sorted(data.glob("dict*.txt")))), None
+    settings["task.data"] = digest_of(
+        data.parent / "manifest.json", *sorted(data.glob("dict*.txt"))
     )
-    settings["task.data"] = facts and digest_of(facts)
     if start := settings.get("checkpoint.finetune_from_model"):
-        path, of_start = os.path.relpath(start, written.checkpoint.save_dir), Path(start).parent
-        digest = digest_of(of_start / SETTINGS) if (of_start / SETTINGS).is_file() else None
+        path = os.path.relpath(start, written.checkpoint.save_dir)
+        digest = digest_of(Path(start).parent / SETTINGS)
         settings["checkpoint.finetune_from_model"] = [path, digest]
     return settings
 
 
-def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest_of(*paths: Path) -> str | None:
+    """The SHA-256 of the first of the files that is there."""
+    for path in filter(Path.is_file, paths):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return None
 
 
 def is_done(written: Any) -> bool:
-    """Whether a training is finished; UserError if its folder has a checkpoint of other
-    settings."""
+    """Whether a training is finished; UserError if its folder has one of other settings."""
     folder = Path(written.checkpoint.save_dir)
     if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return False
@@ -256,32 +242,30 @@ def is_done(written: Any) -> bool:
     recorded = read_json_object(
         folder / SETTINGS, f"the settings of the training in this folder; {remedy}"
     )
-    wanted = settings_of(written)
-    different = [
-        key
-        for key in sorted({*recorded, *wanted} - {CHANGED})
-        if recorded.get(key) != wanted.get(key)
-    ]
+    wanted, different = settings_of(written), []
+    for key in sorted({*recorded, *wanted} - {CHANGED}):
+        if recorded.get(key) != wanted.get(key):
+            different.append(f"{key}: {recorded.get(key)}, not {wanted.get(key)}")
     if different:
-        other = "; ".join(f"{key}: {recorded.get(key)}, not {wanted.get(key)}" for key in different)
+        other = "; ".join(different)
         raise UserError(f"{folder} holds a training of other settings ({other}); {remedy}")
     return (folder / DONE).is_file()
 
 
-def gpus_of(config: Any, gpus: int | None, place: tuple[int, int], is_dry: bool) -> list[str]:
+def gpus_of(config: Any, gpus: int | None, place: int, places: int, is_dry: bool) -> list[str]:
     """The names of the GPUs of one training, as CUDA_VISIBLE_DEVICES has them.
 
     Args:
         config: the whole configuration; one for a CPU has no GPUs.
         gpus: their number; None: all that are visible, divided among the places.
-        place: that of this training, from 0, and the number of trainings side by side. Each place
-            has GPUs of its own if there are enough; otherwise they share them.
+        place: that of this training, from 0, of `places` side by side. Each has GPUs of its own if
+            there are enough; otherwise they share them.
         is_dry: also names GPUs that are not there.
     """
     if config.common.cpu:
         return []
     visible = torch.cuda.device_count()
-    number = gpus or max(1, visible // place[1])
+    number = gpus or max(1, visible // places)
     if number < 1 or (visible < number and not is_dry):
         raise UserError(
             f"found {visible} GPUs; expected {gpus or 'one'} or more at this size; "
@@ -289,13 +273,14 @@ def gpus_of(config: Any, gpus: int | None, place: tuple[int, int], is_dry: bool)
         )
     visible = max(visible, number)
     names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(visible)))
-    first = place[0] % (visible // number) * number
+    first = place % (visible // number) * number
     return names.split(",")[first : first + number]
 
 
-def settings_of_processes(config: Any, processes: int) -> list[str]:
+def settings_of_processes(
+    config: Any, processes: int, max_tokens: int, update_freq: int
+) -> list[str]:
     """The options that depend on the number of processes; tells the tokens of an update."""
-    max_tokens, update_freq = batches_of(config, processes)
     print(
         f"train: {processes * max_tokens * update_freq:,} tokens per update = {processes} x "
         f"{max_tokens:,} x {update_freq} (processes x tokens of a batch x batches)",
@@ -342,18 +327,16 @@ def batches_of(config: Any, processes: int) -> tuple[int, int]:
     blocks = most * frequencies[0]  # of an update
     update_freq = -(-blocks // (processes * most))  # as few as an update needs
     of_batch = max(1, min(round(blocks / (processes * update_freq)), most))
-    found = f"found {processes} GPUs, on which"
-    remedy = "choose another number by --gpus"
+    wrong = ""
     if abs(processes * of_batch * update_freq / blocks - 1) > OFF:
-        raise UserError(
-            f"{found} an update would have {processes * of_batch * update_freq * block:,} tokens; "
-            f"expected {blocks * block:,}; {remedy}"
-        )
-    if config.criterion._name == "agps" and of_batch != most:
-        raise UserError(
-            f"{found} a batch would have {of_batch * block:,} tokens; expected {most * block:,}, "
-            f"since the gates of agps depend on the batch; {remedy}"
-        )
+        found = f"{processes * of_batch * update_freq * block:,}"
+        wrong = f"an update would have {found} tokens; expected {blocks * block:,}"
+    elif config.criterion._name == "agps" and of_batch != most:
+        wrong = f"a batch would have {of_batch * block:,} tokens; expected {most * block:,}, since "
+        wrong += "the gates of agps depend on the batch"
+    if wrong:
+        remedy = "choose another number by --gpus"
+        raise UserError(f"found {processes} GPUs, on which {wrong}; {remedy}")
     return of_batch * block, update_freq
 
 

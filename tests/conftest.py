@@ -1,12 +1,15 @@
-"""Shared by all tests: seeds, real text where it is at hand, and small binarized data."""
+"""Shared by all tests: seeds, texts, small binarized data, and calls of commands."""
 
 import contextlib
+import functools
 import importlib
 import io
 import json
 import logging
 import os
+import pydoc_data.topics
 import random
+import re
 import subprocess
 import sys
 import uuid
@@ -16,6 +19,7 @@ import hypothesis
 import pytest
 import torch
 
+from scripts.data.python_documentation import paragraphs
 from tests.forking import ENTRY_POINTS, run_forked
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,10 +73,10 @@ def _seed():
 
 @pytest.fixture(scope="session")
 def shared_data():
-    """The folder of real text; AGG_DATA names it."""
+    """The folder of published texts, for tests of these very texts; AGG_DATA names it."""
     folder = Path(os.environ.get("AGG_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
-        pytest.skip(f"no real text at {folder}; set AGG_DATA")
+        pytest.skip(f"found no published texts at {folder}; set AGG_DATA")
     return folder
 
 
@@ -160,6 +164,36 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
     ]
 
 
+@functools.cache
+def documentation():
+    """The paragraphs of Python's language reference, each once: 57,000 words that every Python
+    has."""
+    topics = pydoc_data.topics.topics
+    return list(dict.fromkeys(line for name in sorted(topics) for line in paragraphs(topics[name])))
+
+
+def sentence_pairs(count):
+    """Lines of at most 12 words in English, and the same with umlauts and German quotes."""
+    plain = (re.sub(r"[^A-Za-z ,-]", "", line) for line in documentation()[:count])
+    english = [f"{' '.join(line.split()[:12])}." for line in plain]
+    other = [line.replace("u", "ü") for line in english]
+    return english, [f"„{line}“" if row % 50 == 0 else line for row, line in enumerate(other)]
+
+
+@pytest.fixture(scope="session")
+def gpt2_bpe(tmp_path_factory):
+    """A folder with sub-words learned as GPT-2's were, in files of the same names and format."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(documentation(), 2000, show_progress=False)
+    vocabulary, merges = map(Path, tokenizer.save_model(str(folder)))
+    vocabulary.rename(folder / "encoder.json")
+    merges.rename(folder / "vocab.bpe")
+    return folder
+
+
 def read_lines(path):
     return path.read_text(encoding="utf-8").splitlines()
 
@@ -167,6 +201,13 @@ def read_lines(path):
 def write_lines(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def table_cells(printed):
+    """The cells of the lines of tables among what was printed, titles included; a bar in a cell is
+    escaped."""
+    lines = [line.replace("\\|", "¦") for line in printed.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
 def preprocessed(folder, texts, *options, to="bin"):
@@ -217,15 +258,16 @@ def mt_data(tmp_path_factory):
 
 TINY_LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
-    "--decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
-    "--tokens-per-sample 16 --max-tokens 64"
+    "--decoder-input-dim 16 --decoder-output-dim 16 --decoder-ffn-embed-dim 16 "
+    "--decoder-attention-heads 2 --tokens-per-sample 16 --max-tokens 64"
 ).split()
-SMALL_LM = [*TINY_LM, *(
-    "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "
-    "--log-format json "
-    "--log-interval 1 --max-update 6 --save-interval-updates 2 --no-epoch-checkpoints"
-).split()]  # fmt: skip
+TRAINING = (
+    "--optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 --log-format json --log-interval 1 "
+    "--no-epoch-checkpoints"
+).split()
+SMALL_LM = [
+    *TINY_LM, "--share-decoder-input-output-embed", *TRAINING, "--max-update", "6", "--save-interval-updates", "2",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ import torch
 
 from agg_fairseq.functional import (
     Gates,
-    early_gradients,
-    gated_cross_entropy,
+    gated_likelihood,
     naive_gated_cross_entropy,
     previous_tokens,
     softmax_kernel,
+    softmax_layer,
 )
 
 V, N, D = 101, 40, 16  # V is no multiple of 8, nor of the block
@@ -36,11 +36,12 @@ def as_on_a_gpu():
     def add_product_(total, left, right, alpha=1.0):
         total.add_(left.float() @ right.float(), alpha=alpha)
 
-    softmax_kernel._can_run = lambda tensor: tensor.dtype != torch.float64
+    softmax_kernel.can_run = lambda tensor: tensor.dtype != torch.float64
+    softmax_layer.has_kernel = softmax_kernel.can_run
     softmax_kernel.BLOCK = 32
     loss_module.sums_in_float32 = lambda dtype, device: True
     loss_module.product, loss_module.add_product_ = product, add_product_
-    early_gradients.CHUNK_ELEMENTS = 17 * V
+    softmax_layer.CHUNK_ELEMENTS = 17 * V
 
 
 def error(found, expected):
@@ -64,7 +65,7 @@ def errors(dtype, gated, smoothed, capped, weighted, ul, adversarial):
         "candidates": previous_tokens(y, -100) if ul else None,
         "adv_epsilon": 0.05 * adversarial,
     }
-    loss = gated_cross_entropy(h, w, y, **options).loss
+    loss = gated_likelihood(h, w, y, **options).loss
     found = [loss, *torch.autograd.grad(loss, (h, w))]
     h, w = (tensor.detach().double().requires_grad_() for tensor in (h, w))
     expected = naive_gated_cross_entropy(h, w, y, **options)

@@ -129,7 +129,7 @@ class PretendCuda(TorchDispatchMode):
             with no_dispatch():
                 function(*arguments)  # the shape that torch sees
         if name.endswith("_"):
-            return arguments[0]  # in place
+            return None if name.startswith("_foreach") else arguments[0]  # in place
         if not is_on_cuda:
             return found
         return tree_map(lambda one: Pretended(one) if isinstance(one, torch.Tensor) else one, found)

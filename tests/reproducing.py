@@ -3,13 +3,14 @@ in `forking.py`."""
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 
 from tests.commands import table
-from tests.conftest import ROOT, write_lines
+from tests.conftest import ROOT
 from tests.forking import ENTRY_POINTS, become, processes
 
 CLIENT = """#!{python} -SE
@@ -42,13 +43,19 @@ SCRIPTS = [
     if path.name != "prepare.sh"
 ]
 """Of all tables, as reproduce.sh lists them."""
+PROGRAMS = {
+    "table.py", "texts.py", "train.py", "wikitext103/f2_table_9.py", "ours/fine_tuning.py", "ours/pushes_and_pulls.py",
+    "ours/rule.py", "ours/interventions/__init__.py",
+}  # fmt: skip
+"""In Python, that these scripts run."""
 
 
 class Clone:
-    """A copy of the repository at `folder`; `run` starts a script in it."""
+    """A copy of the repository at `folder`; `run` starts a script in it, and `ran` has the files of
+    scripts/ that ran."""
 
     def __init__(self, folder):
-        self.root = folder
+        self.root, self.ran = folder, set()
         (folder / ".venv" / "bin").mkdir(parents=True)
         (folder / ".venv" / ".installed").touch()
         for name in ("scripts", "configs", "agg_fairseq", "examples"):
@@ -66,15 +73,26 @@ class Clone:
     def _serve(self):
         while True:
             connection, _ = self.server.accept()
-            threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection):
+        with connection:
+            arguments = json.loads(connection.makefile().readline())
+            called = " ".join(arguments[0])
+            module = re.search(r"-m scripts\.([\w.]+)", called)
+            self.ran |= {module[1].replace(".", "/") + ".py"} if module else set()
+            self.ran |= {*re.findall(r"scripts/(\S+\.py)", called)}
+            if "ours/interventions" in called:  # as fairseq's user_dir
+                self.ran.add("ours/interventions/__init__.py")
+            process = processes.Process(target=become, args=arguments)
+            process.start()
+            process.join()
+            connection.sendall(f"{process.exitcode}\n".encode())
 
     def run(self, script, *arguments, check=True, cwd=None, **variables):
-        defaults = {
-            "AGG_DATA": str(ROOT.parent / "shared" / "data"),
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-        }
-        environment = defaults | {name: str(value) for name, value in variables.items()}
+        self.ran.add(str(script))
+        given = {name: str(value) for name, value in variables.items()}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **given}
         result = subprocess.run(
             ["bash", str(self.root / "scripts" / script), *map(str, arguments)],
             cwd=cwd or self.root, env=environment, capture_output=True, text=True, timeout=1800,
@@ -84,26 +102,7 @@ class Clone:
         return result
 
 
-def _answer(connection):
-    with connection:
-        process = processes.Process(
-            target=become, args=json.loads(connection.makefile().readline())
-        )
-        process.start()
-        process.join()
-        connection.sendall(f"{process.exitcode}\n".encode())
-
-
 def rows(text):
     """The cells of a printed table by the first one of each line, that of the titles too."""
     header, body = table(text)
     return {row[0]: row[1:] for row in (header, *body)}
-
-
-def head_of(source, target, names, lines):
-    target.mkdir()
-    for name in names:
-        count = next(count for part, count in lines.items() if part in name)
-        text = (source / name).read_text(encoding="utf-8").split("\n")[:count]
-        write_lines(target / name, text)
-    return target

@@ -56,13 +56,13 @@ MODELS = {
     "agps": lambda: gpt2(n_layer=2).double(),
 }
 COUNTS = torch.arange(VOCABULARY).flip(0)
-AGG = {"agg_rare_fraction": 0.3}
+AGG = {"rare_fraction": 0.3}
 AGPS = {
     "method": "agps",
-    "agps_counts": COUNTS,
-    "agps_rare_rank": 20,
-    "agps_mu1": 60,
-    "agps_mu2": 8,
+    "counts": COUNTS,
+    "rare_rank": 20,
+    "mu1": 60,
+    "mu2": 8,
 }
 
 

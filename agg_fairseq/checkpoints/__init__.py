@@ -29,19 +29,18 @@ def open_models(
             transformers alone.
     """
     kinds = [is_pretrained(Path(path)) for path in paths]
-    files = [
-        (weights_file if kind else checkpoint_file)(Path(path))
-        for path, kind in zip(paths, kinds, strict=True)
-    ]
-    names = unique_names(files, names)
+    files = []
+    for path, pretrained in zip(paths, kinds, strict=True):
+        files.append(weights_file(Path(path)) if pretrained else checkpoint_file(path))
     if matrix is not None and not all(kinds):
         raise UserError(
             f"--matrix: found {files[kinds.index(False)]}, of fairseq-train; expected "
             "transformers models"
         )
-    return {
-        name: PretrainedModel(file, matrix)
-        if pretrained
-        else Checkpoint(file, training_state=False)
-        for name, file, pretrained in zip(names, files, kinds, strict=True)
-    }
+    models: dict[str, EmbeddingSource] = {}
+    for name, file, pretrained in zip(unique_names(files, names), files, kinds, strict=True):
+        if pretrained:
+            models[name] = PretrainedModel(file, matrix)
+        else:
+            models[name] = Checkpoint(file, training_state=False)
+    return models

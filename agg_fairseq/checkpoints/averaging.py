@@ -38,38 +38,36 @@ def average_checkpoints(
     Returns:
         Result: a row per checkpoint, with `updates`, and beside these `path`.
     """
-    paths = [checkpoint.path for checkpoint in checkpoints.values()]
-    check_writable(output, *paths, replace=force)
+    check_writable(output, *(one.path for one in checkpoints.values()), replace=force)
     models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
     averaged = average_parameters(models)
     for path, parameters in models.items():
         check_finite(path, parameters)
-    # Without the state of a criterion, in the task's part of `extra_state`: it is that of one run.
     first = next(iter(checkpoints.values())).state
-    extra = {
-        key: {name: part for name, part in value.items() if name != STATE_KEY}
-        if isinstance(value, dict)
-        else value
-        for key, value in (first.get("extra_state") or {}).items()
-    }
+    extra = dict(first.get("extra_state") or {})
+    for key, value in extra.items():  # the task's part has the state of a criterion, of one run
+        if isinstance(value, dict):
+            extra[key] = {name: part for name, part in value.items() if name != STATE_KEY}
     state = {**first, "model": averaged, "extra_state": extra}
     atomic_write(output, lambda temporary: torch.save(state, temporary))
-    rows = {
-        name: {"path": str(model), "updates": model.updates} for name, model in checkpoints.items()
-    }
+    rows = {}
+    for name, model in checkpoints.items():
+        rows[name] = {"path": str(model), "updates": model.updates}
     return Result(rows, {"updates": [""]}, {"checkpoints": len(checkpoints), "mean": "float64"})
 
 
 def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:
     """The last checkpoints in the folder of a run, the newest first; `by` is a key of `NAMES`."""
-    matches = {path: NAMES[by].fullmatch(path.name) for path in Path(folder).glob("*.pt")}
-    numbers = {path: int(match[1]) for path, match in matches.items() if match}
+    numbers = {}
+    for path in Path(folder).glob("*.pt"):
+        if match := NAMES[by].fullmatch(path.name):
+            numbers[path] = int(match[1])
     if not 2 <= last <= len(numbers):
         raise UserError(
             f"{folder}: found {len(numbers)} checkpoints by {by}, --last {last}; try another --by "
             "or --last"
         )
-    return sorted(numbers, key=lambda path: -numbers[path])[:last]
+    return sorted(numbers, key=numbers.__getitem__, reverse=True)[:last]
 
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -84,12 +82,10 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
     first_label, first = next(iter(models.items()))
-    shapes = {
-        label: {(name, value.shape) for name, value in model.items()}
-        for label, model in models.items()
-    }
-    for label, found in shapes.items():
-        if others := sorted(found ^ shapes[first_label]):
+    expected = {(name, value.shape) for name, value in first.items()}
+    for label, model in models.items():
+        found = {(name, value.shape) for name, value in model.items()}
+        if others := sorted(found ^ expected):
             name, shape = others[0]
             raise UserError(
                 f"{label}: found other parameters than in {first_label}, such as "
@@ -97,7 +93,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             )
     mean_of: dict[Any, Tensor] = {}
     averaged = {}
-    for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
+    for name in tqdm(first, "averaging", leave=False, disable=None):
         tensors = {label: parameters[name] for label, parameters in models.items()}
         # Parameters are tied if they lie in the same memory, in the same way, in every model.
         memory = tuple(

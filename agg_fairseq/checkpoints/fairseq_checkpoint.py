@@ -1,13 +1,11 @@
 """Checkpoints of fairseq-train: opened once, without running what is in them.
 
-All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`: options,
-parameters, embeddings. The tensors are mapped from the file where torch can do so, so that an
-optimizer's state takes no memory.
+All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`. The tensors are
+mapped from the file where torch can do so, so that an optimizer's state takes no memory.
 """
 
 import _codecs
 import argparse
-import inspect
 import zipfile
 from collections.abc import Mapping
 from functools import cached_property
@@ -28,26 +26,22 @@ OUTPUT_NAMES = (
 )  # fmt: skip
 """The output layers of fairseq's transformers (in fairseq 0.9, if untied), LSTMs, `fconv` and
 `hf_gpt2`."""
-# what `UnigramLinear` adds to the parameters
-UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"
-# the latter of `hf_gpt2`
 INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
-"""The options of models whose output embedding is the input embedding."""
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a parameter that `UnigramLinear` adds
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 """The checkpoint that stands for a run: the first of these that exists."""
 STATE_KEY = "agg_fairseq"
 """Where the state of a criterion of this package is kept, in the task's part of a checkpoint's
 `extra_state`."""
-# what --store-ema adds to the `extra_state` of a checkpoint
+MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
 PARTS = {
-    "model": dict, "cfg": dict, "args": argparse.Namespace, "extra_state": dict, "optimizer_history": list,
+    "cfg": dict, "args": argparse.Namespace, "extra_state": dict, "optimizer_history": list,
 }  # fmt: skip
-"""Parts of a checkpoint and their types; all but `model` may be missing or None."""
+"""Parts of a checkpoint beside `model`, which may be missing or None, and their types."""
 OPTION_TYPES = {
     "_name": str, "arch": str, "source_lang": str, "target_lang": str, "tokens_per_sample": int,
 }  # fmt: skip
-MOVING_AVERAGE = ("ema", "ema_fp32_params")
 
 
 class Checkpoint:
@@ -73,10 +67,9 @@ class Checkpoint:
         self.state: dict[str, Any] = _load(self.path)
         if not training_state:
             self.state["last_optimizer_state"] = None
-            extra = self.state.get("extra_state") or {}
-            self.state["extra_state"] = {
-                key: value for key, value in extra.items() if key not in MOVING_AVERAGE
-            }
+            extra = self.state["extra_state"] = dict(self.state.get("extra_state") or {})
+            for key in MOVING_AVERAGE:
+                extra.pop(key, None)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -93,19 +86,16 @@ class Checkpoint:
 
     @property
     def criterion_options(self) -> dict[str, Any]:
-        """The options of the criterion, its name as `_name`; empty where the checkpoint has
-        none."""
+        """The options of the criterion, as `task_options`."""
         return self._options("criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`; UserError if there are
-        none."""
+        """The options of the model, its architecture as `_name` or `arch`; UserError without."""
         options = self._options("model")
         if not options:
             raise UserError(
-                f"{self.path}: found no options of its model; expected a checkpoint of "
-                "fairseq-train"
+                f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train"
             )
         return options
 
@@ -153,41 +143,38 @@ class Checkpoint:
         UserError if there is no embedding of a known name, or if it is no dense matrix of finite
         numbers.
         """
-        name = next((name for name in OUTPUT_NAMES if name in self.parameters), None)
-        if name is None and self._input_name and any(map(self.model_options.get, TYING_OPTIONS)):
-            name = self._input_name
-        if name is None:
-            names = ", ".join(list(self.parameters)[:3])
+        output_name, input_name = self._first_of(OUTPUT_NAMES), self._first_of(INPUT_NAMES)
+        if output_name is None and input_name and any(map(self.model_options.get, TYING_OPTIONS)):
+            output_name = input_name
+        if output_name is None:
             raise UserError(
-                f"{self.path}: found no output embedding among {names}, …; expected "
-                f"{OUTPUT_NAMES[0]} or a tied one"
+                f"{self.path}: found no output embedding among "
+                f"{', '.join(list(self.parameters)[:3])}, …; expected {OUTPUT_NAMES[0]} or a tied one"
             )
-        saved = self._matrix(name)
-        tied = self._input_name is not None and torch.equal(
-            self._matrix(self._input_name).float(), saved.float()
+        saved = self._matrix(output_name)
+        tied = input_name is not None and torch.equal(
+            self._matrix(input_name).float(), saved.float()
         )
-        return OutputEmbedding(
-            name, tied, saved, has_log_unigram=UNIGRAM_COUNTS_NAME in self.parameters
-        )
+        return OutputEmbedding(output_name, tied, saved, UNIGRAM_COUNTS_NAME in self.parameters)
 
     @property
     def input_embedding(self) -> Tensor:
         """The input embedding (V, D) of the decoder, in the dtype of the file; errors as
         `output_embedding`."""
-        if self._input_name is None:
+        name = self._first_of(INPUT_NAMES)
+        if name is None:
             raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAMES[0]}")
-        return self._matrix(self._input_name)
+        return self._matrix(name)
 
-    @property
-    def _input_name(self) -> str | None:
-        return next((name for name in INPUT_NAMES if name in self.parameters), None)
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        return next((name for name in names if name in self.parameters), None)
 
     def _matrix(self, name: str) -> Tensor:
         value = self.parameters[name]
         if not value.is_floating_point() or value.dim() != 2:
-            found = f"{value.dtype} of shape {tuple(value.shape)}"
             raise UserError(
-                f"{self.path}: found {found} as {name}; expected a matrix of floating-point numbers"
+                f"{self.path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected "
+                "a matrix of floating-point numbers"
             )
         # as it is used: a large float64 is infinite there
         check_finite(self.path, {name: value.float()})
@@ -218,15 +205,14 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     In an older checkpoint, all options are together; as those of the model too.
     """
     options = state.get("cfg") or vars(state["args"])
-    section_options = (
-        options if section == "model" and not state.get("cfg") else options.get(section)
-    )
-    # of a task or criterion that is not configured by a dataclass
-    if isinstance(section_options, argparse.Namespace):
-        section_options = vars(section_options)
-    if isinstance(section_options, str):
-        return {**options, "_name": section_options}
-    return section_options if isinstance(section_options, dict) else {}
+    if section == "model" and not state.get("cfg"):
+        return options
+    found = options.get(section)
+    if isinstance(found, argparse.Namespace):  # not configured by a dataclass
+        return vars(found)
+    if isinstance(found, str):
+        return {**options, "_name": found}
+    return found if isinstance(found, dict) else {}
 
 
 def checkpoint_file(path: str | Path) -> Path:
@@ -240,13 +226,12 @@ def checkpoint_file(path: str | Path) -> Path:
         )
     if not path.is_dir():
         return path
-    file = next((path / name for name in (BEST, LAST) if (path / name).is_file()), None)
-    if file is None:
-        raise UserError(
-            f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or "
-            "the folder of a run"
-        )
-    return file
+    for name in (BEST, LAST):
+        if (path / name).is_file():
+            return path / name
+    raise UserError(
+        f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or the folder of a run"
+    )
 
 
 def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
@@ -255,38 +240,31 @@ def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
     Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the
     last by name.
     """
-    checkpoints = [
-        Checkpoint(path, training_state=False)
-        for path in sorted(Path(folder).glob("checkpoint*.pt"))
-    ]
-    if not checkpoints:
+    by_updates = {}
+    for path in sorted(Path(folder).glob("checkpoint*.pt")):
+        checkpoint = Checkpoint(path, training_state=False)
+        by_updates[checkpoint.updates] = checkpoint
+    if not by_updates:
         raise UserError(
             f"{folder}: found no checkpoint*.pt in it; expected the --save-dir of fairseq-train"
         )
-    by_updates = {checkpoint.updates: checkpoint for checkpoint in checkpoints}
     return [by_updates[updates] for updates in sorted(by_updates)]
 
 
 def allow_plain_values() -> None:
     """Lets `torch.load(weights_only=True)` open what `fairseq-train` saves beside tensors, numbers
-    and containers.
+    and containers, which torch would refuse, and with it every resume of such a training.
 
     These are an `argparse.Namespace`, in which the options of its older models are, the translation
     transformers among them; and arrays and numbers of numpy, which meters have, as those of
-    --eval-bleu. All are plain values; but torch >= 2.6 refuses them, and with them every resume of
-    such a training, unless told. Arrays of objects stay refused.
+    --eval-bleu. Arrays of objects stay refused.
     """
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        return
     allowed: list[Any] = [argparse.Namespace, np.ndarray, np.dtype, _codecs.encode]
     allowed += {type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"}
-    # numpy's functions that make them
-    pickled = np.array(0.5).__reduce__()[0], np.float64(0.5).__reduce__()[0]
-    allowed += [
-        (function, f"{module}.multiarray.{name}")  # as numpy 1 and numpy 2 name them in a file
-        for function, name in zip(pickled, ("_reconstruct", "scalar"), strict=True)
-        for module in ("numpy.core", "numpy._core")
-    ]
+    for value, name in ((np.array(0.5), "_reconstruct"), (np.float64(0.5), "scalar")):
+        function = value.__reduce__()[0]  # with which numpy makes it again
+        for module in ("numpy.core", "numpy._core"):  # as numpy 1 and 2 name it in a file
+            allowed.append((function, f"{module}.multiarray.{name}"))
     torch.serialization.add_safe_globals(allowed)
 
 
@@ -295,8 +273,7 @@ def _load(path: Path) -> dict[str, Any]:
     options."""
     if not path.is_file():
         raise UserError(
-            f"{path}: found no such file; expected a checkpoint, such as "
-            "checkpoint_best.pt of a run"
+            f"{path}: found no such file; expected a checkpoint, such as {BEST} of a run"
         )
     allow_plain_values()
     try:
@@ -307,11 +284,7 @@ def _load(path: Path) -> dict[str, Any]:
             with zipfile.ZipFile(path) as archive:
                 if (record := archive.testzip()) is not None:
                     raise ValueError(f"the checksum of {record} is another one")
-        # torch 2.1
-        mapped = (
-            {"mmap": True} if is_zip and "mmap" in inspect.signature(torch.load).parameters else {}
-        )
-        state = torch.load(path, map_location="cpu", weights_only=True, **mapped)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     # a damaged pickle makes torch fail in as many ways as it has instructions
     except Exception as error:
         raise UserError(
@@ -319,20 +292,22 @@ def _load(path: Path) -> dict[str, Any]:
             "checkpoint of fairseq"
         ) from error
     parts = state if isinstance(state, dict) else {}
-    if not isinstance(parts.get("model"), dict) or not (parts.get("cfg") or parts.get("args")):
+    model = parts.get("model")
+    if not isinstance(model, dict) or not (parts.get("cfg") or parts.get("args")):
         found = ", ".join(map(str, list(parts)[:5])) or f"a {type(state).__name__}"
         raise UserError(
             f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`"
         )
-    kinds = [(part, parts.get(part), kind) for part, kind in PARTS.items()]
-    kinds += [(name, value, Tensor) for name, value in parts["model"].items()]
-    for name, value, kind in kinds:
-        if (
-            not isinstance(name, str)
-            or not isinstance(value, kind)
-            and (value is not None or kind is Tensor)
-        ):
-            raise UserError(
-                f"{path}: found a {type(value).__name__} as {name}; expected a {kind.__name__}"
-            )
+    for part, kind in PARTS.items():
+        if parts.get(part) is not None:
+            _check_type(path, part, parts[part], kind)
+    for name, value in model.items():
+        _check_type(path, name, value, Tensor)
     return parts
+
+
+def _check_type(path: Path, name: Any, value: Any, kind: type) -> None:
+    if not isinstance(name, str) or not isinstance(value, kind):
+        raise UserError(
+            f"{path}: found a {type(value).__name__} as {name}; expected a {kind.__name__}"
+        )

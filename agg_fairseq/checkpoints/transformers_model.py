@@ -19,12 +19,11 @@ TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
 def is_pretrained(path: Path) -> bool:
     """Whether a path is a file of safetensors, an index of such files, or a folder of
     transformers."""
-    if path.is_dir():
-        is_run = any(path.glob("checkpoint*.pt"))
-        return any(path.glob(f"*{TENSORS_ENDING}")) or (
-            (path / "config.json").is_file() and not is_run
-        )
-    return path.name.endswith((TENSORS_ENDING, INDEX_ENDING))
+    if not path.is_dir():
+        return path.name.endswith((TENSORS_ENDING, INDEX_ENDING))
+    if any(path.glob(f"*{TENSORS_ENDING}")):
+        return True
+    return (path / "config.json").is_file() and not any(path.glob("checkpoint*.pt"))
 
 
 def weights_file(path: Path) -> Path:
@@ -56,13 +55,9 @@ class PretrainedModel:
         self.matrix = matrix
         self.tokenizer_file = self.path.parent / "tokenizer.json"
         if self.path.name.endswith(INDEX_ENDING):
-            expected = (
-                "an index of safetensors files, with its weight_map, as save_pretrained writes it"
-            )
+            expected = "an index of safetensors files, as save_pretrained writes it"
             files = read_json_object(self.path, expected).get("weight_map")
-            if not isinstance(files, dict) or not all(
-                isinstance(file, str) for file in files.values()
-            ):
+            if not isinstance(files, dict) or not all(isinstance(f, str) for f in files.values()):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
             self._file_of = {name: self.path.parent / file for name, file in files.items()}
         else:
@@ -82,11 +77,16 @@ class PretrainedModel:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightRenaming, rename_source_key
 
-        conversions: tuple[list[Any], list[Any]] = [], []
+        renamings: list[Any] = []
+        converters: list[Any] = []
         for conversion in get_model_conversion_mapping(self.skeleton):
-            conversions[not isinstance(conversion, WeightRenaming)].append(conversion)
-        names = (*conversions, self.skeleton.base_model_prefix, self.skeleton.state_dict())
-        return {rename_source_key(saved, *names)[0]: saved for saved in self._file_of}
+            is_renaming = isinstance(conversion, WeightRenaming)
+            (renamings if is_renaming else converters).append(conversion)
+        known = (self.skeleton.base_model_prefix, self.skeleton.state_dict())
+        saved_as = {}
+        for saved in self._file_of:
+            saved_as[rename_source_key(saved, renamings, converters, *known)[0]] = saved
+        return saved_as
 
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it: pages are read when they are
@@ -121,8 +121,7 @@ class PretrainedModel:
         except Exception as error:
             raise UserError(
                 f"{self.path}: transformers knows no model of the config.json beside it "
-                f"({first_line(error)}); choose "
-                "the matrix to measure by --matrix NAME"
+                f"({first_line(error)}); choose the matrix to measure by --matrix NAME"
             ) from error
 
     @property
@@ -133,49 +132,41 @@ class PretrainedModel:
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
         """The matrix given by `matrix`; else the output embedding, or the input embedding of a tied
-        model.
-
-        As transformers does, an output embedding that is saved beside an input embedding is taken
-        for tied if the configuration says so and the two are equal. UserError if there is no such
-        matrix, or it is not of finite floating-point numbers.
-        """
-        if self.matrix is not None:
+        model. UserError if there is none, or it is not of finite floating-point numbers."""
+        if self.matrix is None:
+            name, tied = self._output_name()
+        elif self.matrix in self._file_of:
             name, tied = self.matrix, None
-            if name not in self._file_of:
-                known = ", ".join([*self._file_of][:5])
-                raise UserError(
-                    f"--matrix: found no {name!r} in {self.path}; expected one such as {known}"
-                )
         else:
-            head, inputs = (
-                self.skeleton.get_output_embeddings(),
-                self.skeleton.get_input_embeddings(),
-            )
-            if head is None:
-                raise UserError(
-                    f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
-                    "choose --matrix"
-                )
-            tied = head.weight is inputs.weight
-            saved = self._saved_name(head)
-            saved_input = self._saved_name(inputs) if tied else None
-            name = saved or saved_input
-            if name is None:
-                raise UserError(
-                    f"{self.path}: found no output embedding among "
-                    f"{len(self._file_of):,} parameters"
-                )
-            if tied and saved is not None and saved_input is not None:
-                tied = torch.equal(self.tensor(saved), self.tensor(saved_input))
-        matrix = self.tensor(name)
-        if matrix.dim() != 2:
+            known = ", ".join([*self._file_of][:5])
             raise UserError(
-                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
+                f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {known}"
             )
-        for rows in matrix.split(8192):
-            # as it is used: a large float64 is infinite there
-            check_finite(self.path, {name: rows.float()})
-        return OutputEmbedding(name, tied, matrix)
+        return OutputEmbedding(name, tied, self._matrix(name))
+
+    def _output_name(self) -> tuple[str, bool]:
+        """The output embedding in the files, and whether it is tied.
+
+        As transformers does, one that is saved beside an input embedding is taken for tied if the
+        configuration says so and the two are equal.
+        """
+        head = self.skeleton.get_output_embeddings()
+        inputs = self.skeleton.get_input_embeddings()
+        if head is None:
+            raise UserError(
+                f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
+                "choose --matrix"
+            )
+        tied = head.weight is inputs.weight
+        name = self._saved_name(head)
+        input_name = self._saved_name(inputs) if tied else None
+        if name is None and input_name is None:
+            raise UserError(
+                f"{self.path}: found no output embedding among {len(self._file_of):,} parameters"
+            )
+        if name is not None and input_name is not None:
+            tied = torch.equal(self.tensor(name), self.tensor(input_name))
+        return name or input_name, tied
 
     @property
     def input_embedding(self) -> Tensor:
@@ -186,8 +177,18 @@ class PretrainedModel:
             raise UserError(
                 f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
             )
+        return self._matrix(name)
+
+    def _matrix(self, name: str) -> Tensor:
+        """A parameter; UserError unless it is a matrix of finite numbers."""
         matrix = self.tensor(name)
-        check_finite(self.path, {name: matrix})
+        if matrix.dim() != 2:
+            raise UserError(
+                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
+            )
+        for rows in matrix.split(8192):
+            # as it is used: a large float64 is infinite there
+            check_finite(self.path, {name: rows.float()})
         return matrix
 
     def _saved_name(self, module: nn.Module) -> str | None:

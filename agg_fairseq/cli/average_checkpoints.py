@@ -21,7 +21,7 @@ from ..checkpoints import Checkpoint
 from ..checkpoints.averaging import NAMES, average_checkpoints, last_checkpoints
 from ..errors import UserError
 from ..result import Result
-from .options import COUNT, add_options
+from .options import COUNT, add_option, add_parameters
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="epoch",
         help="which checkpoints of the folder are used",
     )
-    add_options(parser, "output", required=True)
-    add_options(parser, "force")
-    add_options(parser, "json")
+    add_parameters(parser, average_checkpoints)
+    add_option(parser, "json")
 
 
 def run(arguments: argparse.Namespace) -> Result:

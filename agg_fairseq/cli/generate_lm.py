@@ -1,4 +1,5 @@
-"""Continues the prefixes of a split with a language model, and writes a JSON object per line.
+"""Continues prefixes, those of a split or the lines of a text, with a language model, and writes a
+JSON object per line.
 
 The split is read as one stream of tokens and cut into blocks of a prefix and its reference; an
 incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference
@@ -6,7 +7,8 @@ has. `prefix`, `continuation` and `reference` contain tokens of the dictionary, 
 The defaults are the paper's, with greedy decoding.
 
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o mle.jsonl
-    agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o top10.jsonl --topk 10
+    agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o top10.jsonl --topk 10 \\
+        --prefixes prefixes.txt --bpe sentencepiece --sentencepiece-model sentencepiece.model
 
 Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
 """

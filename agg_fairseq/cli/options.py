@@ -1,14 +1,16 @@
-"""Arguments that several commands have, each with one name and one meaning."""
+"""Options of commands. They are parameters of functions, whose docstrings are their help."""
 
 import argparse
 import inspect
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import evaluation
 from ..checkpoints import Checkpoint, open_models
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
@@ -43,161 +45,134 @@ class Range:
         number = "a whole number" if self.kind is int else "a number"
         if self.most < math.inf:
             return f"{number} in {self.ends[0]}{self.least}, {self.most}{self.ends[1]}"
-        return (
-            f"{number} above {self.least}"
-            if "(" in self.ends
-            else f"{number} of {self.least} or more"
-        )
+        if "(" in self.ends:
+            return f"{number} above {self.least}"
+        return f"{number} of {self.least} or more"
 
 
 COUNT = Range(int, 1)
-_GROUPS = "; ".join(f"with {name}, {meaning}" for name, meaning in GROUP_MEANINGS.items()).replace(
-    "%", "%%"
-)
+TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200")  # of sacreBLEU
 OPTIONS: dict[str, dict[str, Any]] = {
-    "data": {"metavar": "DATA", "help": "folder of fairseq-preprocess; frequencies are those of "
-        "its training split"},
-    "train_text": {"metavar": "FILE", "help": "for models of transformers, text in UTF-8 that is "
-        "counted instead"},
-    "split": {"metavar": "SPLIT", "help": "split of DATA to read"},
-    "groups": {"choices": tuple(GROUP_MEANINGS), "help": f"which tokens are frequent, medium and "
-        f"rare: {_GROUPS}"},
-    "occurrences_in": {
-        "metavar": "DATA|FILE",
-        "help": "group tokens by how often they occur in the training split of another folder with "
-            "the same "
-        "dictionary, or for models of transformers in a file: 100 times or more, 1 to 99 times, or "
-        "never",
-    },
-    "context_window": {
-        "type": Range(int, 0), "metavar": "N", "help": "tokens of context before each block of DATA, which "
-            "are not scored",
-    },
-    "tokens_per_sample": {
-        "type": COUNT, "metavar": "N",
-        "help": "tokens per block, its context included (default: as in training; for a text, the "
-            "models' positions)",
-    },
-    "max_tokens": {
-        "type": COUNT, "metavar": "N", "help": "tokens per batch (default: 2048, or a block where "
-            "that is longer)",
-    },
-    "bpe": {
-        "choices": tuple(FILES), "default": "words",
-        "help": "how words are split into tokens of the dictionary; with words, each word is one "
-            "token",
-    },
-    "gpt2_encoder_json": {"metavar": "FILE", "help": "encoder.json of gpt2"},
-    "gpt2_vocab_bpe": {"metavar": "FILE", "help": "vocab.bpe of gpt2"},
-    "sentencepiece_model": {"metavar": "FILE", "help": "model of sentencepiece"},
-    "bpe_codes": {"metavar": "FILE", "help": "codes of subword_nmt or fastbpe"},
-    "words": {"nargs": "+", "metavar": "WORD", "help": "words whose neighbors are shown"},
-    "datasets": {
-        "nargs": "+", "metavar": "DATASET",
-        "help": "files with a line word<TAB>word<TAB>score for each pair, or names, MEN, WS353, "
-            "RG65, RW, of "
-        "$AGG_DATA/word-similarity/NAME.txt",
-    },
-    "alignments": {"metavar": "FILE", "help": "alignments of the training split in Pharaoh format, "
-        "as align writes"},
-    "reference": {"metavar": "FILE", "help": "untokenized target side of the split, for sacreBLEU"},
-    "tokenize": {
-        "choices": ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200"),
-        "help": "tokenizer of sacreBLEU; zh for Chinese, char or ja-mecab for Japanese, whose "
-            "words 13a does not split",
-    },
-    "moses": {"metavar": "LANG", "help": "language of Moses tokens in the translations, which are "
-        "detokenized"},
-    "max_texts": {"type": COUNT, "metavar": "N", "help": "continue only the first N prefixes "
-        "(default: all)"},
-    "prefix_length": {"type": COUNT, "metavar": "N", "help": "tokens that the model is given"},
-    "length": {"type": COUNT, "metavar": "N", "help": "tokens of a continuation and of a reference"},
-    "topk": {"type": COUNT, "metavar": "K", "help": "nearest neighbors of a word, or most probable "
-        "tokens to draw from"},
-    "seed": {"type": Range(int, 0, 2**63 - 1), "metavar": "N", "help": "of the random numbers"},
-    "f2_decoding": {
-        "choices": DECODINGS,
-        "help": "how a factorized output layer goes from class to token (default: as the "
-            "checkpoint says)",
-    },
-    "batch_size": {
-        "type": COUNT, "metavar": "N",
-        "help": "texts at a time; changes no text, except those of sample-class, which the model "
-            "itself draws",
-    },
-    "share": {
-        "type": Range(float, 0, 1, "(]"), "metavar": "S",
-        "help": "share of the offsets that is added, where another text is not to "
-            "lose",
-    },
-    "tokenizer": {"metavar": "FILE", "help": "tokenizer.json of Hugging Face for a text, or the "
-        "folder that it is in"},
-    "tokens_per_update": {"type": COUNT, "metavar": "N", "help": "target tokens of an update, on all "
-        "workers"},
-    "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B", "help": "β₂ of Adam, for a prediction in words"},
-    "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E", "help": "of the training, for the same"},
-    "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X", "help": "--agg-rare-fraction, for the last "
-        "line"},
-    "as_published": {
-        "action": "store_true",
-        "help": "follow the released code of Yu et al. (2022): </s> and <unk> are frequent; words "
-        "are split without the space before them (--bpe gpt2), tokens that the dictionary lacks "
-        "are <unk>, and no pair whose cosine is defined is left out",
-    },
-    "device": {"metavar": "DEVICE", "help": "cpu, cuda, cuda:1, … (default: a GPU if there is "
-        "one)"},
-    "output": {"metavar": "FILE", "help": "file to write"},
-    "force": {"action": "store_true", "help": "replace an existing --output"},
+    # what is measured
+    "data": {"metavar": "DATA"},
+    "train_text": {"metavar": "FILE"},
+    "split": {"metavar": "SPLIT"},
+    "groups": {"choices": tuple(GROUP_MEANINGS)},
+    "occurrences_in": {"metavar": "DATA|FILE"},
+    "tokens_per_sample": {"type": COUNT, "metavar": "N"},
+    "context_window": {"type": Range(int, 0), "metavar": "N"},
+    "max_tokens": {"type": COUNT, "metavar": "N"},
+    "as_published": {"action": "store_true"},
+    "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},
+    "calibrate": {"metavar": "SPLIT|FILE"},
+    "moved_from": {"metavar": "MODEL"},
+    # words and their tokens
+    "bpe": {"choices": tuple(FILES)},
+    "gpt2_encoder_json": {"metavar": "FILE"},
+    "gpt2_vocab_bpe": {"metavar": "FILE"},
+    "sentencepiece_model": {"metavar": "FILE"},
+    "bpe_codes": {"metavar": "FILE"},
+    "words": {"nargs": "+", "metavar": "WORD"},
+    "datasets": {"nargs": "+", "metavar": "DATASET"},
+    "topk": {"type": COUNT, "metavar": "K"},
+    # texts
+    "prefixes": {"metavar": "FILE"},
+    "prefix_length": {"type": COUNT, "metavar": "N"},
+    "length": {"type": COUNT, "metavar": "N"},
+    "max_texts": {"type": COUNT, "metavar": "N"},
+    "seed": {"type": Range(int, 0, 2**63 - 1), "metavar": "N"},
+    "f2_decoding": {"choices": DECODINGS},
+    "batch_size": {"type": COUNT, "metavar": "N"},
+    # translations
+    "alignments": {"metavar": "FILE"},
+    "reference": {"metavar": "FILE"},
+    "tokenize": {"choices": TOKENIZERS},
+    "moses": {"metavar": "LANG"},
+    # before a training
+    "tokenizer": {"metavar": "FILE"},
+    "tokens_per_update": {"type": COUNT, "metavar": "N"},
+    "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
+    "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
+    "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
+    # the report
+    "baseline": {"metavar": "NAME"},
+    "results": {"nargs": "+", "metavar": "FILE"},
+    # all of them
+    "device": {"metavar": "DEVICE"},
+    "output": {"metavar": "FILE"},
+    "force": {"action": "store_true"},
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
-}  # fmt: skip
-"""By the names of the parameters that they are for."""
+}
+"""What parameters of these names are on the command line; others are no options."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
 
 def calling(
     function: Callable[..., Result],
-    add_input: Callable[[argparse.ArgumentParser], Any],
+    add_input: Callable[[argparse.ArgumentParser], Any] | None = None,
     **defaults: Any,
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Result]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds; the others are options.
+        function: its first parameter is what `add_input` adds, by default an argument that is
+            given to it as it is; the others are options.
         defaults: what `main` asks for, such as `transposed=True`.
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_input(parser)
+        if add_input is None:
+            first = next(iter(inspect.signature(function).parameters))
+            parser.add_argument(first, help=descriptions(function)[first], **OPTIONS[first])
+        else:
+            add_input(parser)
         add_parameters(parser, function)
-        add_options(parser, "json")
+        add_option(parser, "json")
         parser.set_defaults(**defaults)
 
     return add_arguments, partial(call, function)
 
 
-def add_options(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
-    """Adds some of `OPTIONS`, where `changes` differ from them."""
-    for name in names:
-        flags = [f"--{name.replace('_', '-')}"]
-        option = {**OPTIONS[name], **changes}
-        if isinstance(option.get("type"), Range):
-            option["help"] = f"{option['help']}; {option['type']}"
-        parser.add_argument(*(["-o"] if name == "output" else []), *flags, **option)
-
-
-def add_parameters(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
-    """Adds those of `OPTIONS` that a function has as parameters after its first, with its
-    defaults."""
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+def add_parameters(
+    parser: argparse.ArgumentParser, function: Callable[..., Any], first: int = 1
+) -> None:
+    """Adds those of `OPTIONS` that are parameters of a function, from the `first` on, with its
+    defaults and the texts of its docstring."""
+    texts = descriptions(function)
+    for name, parameter in list(inspect.signature(function).parameters.items())[first:]:
         if isinstance(parameter.default, TokenizerOptions):
-            add_options(parser, *TOKENIZER)
+            add_parameters(parser, TokenizerOptions, 0)
+        elif name in OPTIONS and parameter.default is parameter.empty:
+            add_option(parser, name, texts.get(name), required=True)
         elif name in OPTIONS:
-            is_required = parameter.default is parameter.empty
-            add_options(
-                parser,
-                name,
-                **({"required": True} if is_required else {"default": parameter.default}),
-            )
+            add_option(parser, name, texts.get(name), default=parameter.default)
+
+
+def add_option(
+    parser: argparse.ArgumentParser, name: str, text: str | None = None, **settings: Any
+) -> None:
+    """Adds one of `OPTIONS`; `text`: its help, by default what `agg_fairseq.evaluation` says."""
+    option = OPTIONS[name] | settings
+    text = text or option.get("help") or descriptions(evaluation)[name]
+    if isinstance(option.get("type"), Range):
+        text += f"; {option['type']}"
+    if name == "groups":
+        for grouping, meaning in GROUP_MEANINGS.items():
+            text += f"; with {grouping}, {meaning}"
+    flags = ["-o"] if name == "output" else []
+    flags.append(f"--{name.replace('_', '-')}")
+    option["help"] = text.replace("%", "%%")
+    parser.add_argument(*flags, **option)
+
+
+def descriptions(documented: object) -> dict[str, str]:
+    """The texts about the arguments in a docstring, in the words of a command line."""
+    section = (inspect.getdoc(documented) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    texts = {}
+    for part in re.split(r"\n    (?=\w)", f"\n{section}")[1:]:
+        name, _, text = " ".join(part.split()).partition(": ")
+        texts[name] = text.removesuffix(".").replace("`", "").replace("None: ", "default: ")
+    return texts
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
@@ -216,15 +191,10 @@ def add_inputs(
 ) -> None:
     """Inputs that are compared side by side, and `--name`; by default it is a part of the path
     (`names.unique_names`)."""
-    default = {
-        "folder": "that of its folder",
-        "name": "its own",
-        "stem": "its own, without ending",
-    }[part]
+    own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
+    names = f"a name for each {metavar} (default: {own[part]})"
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
-    parser.add_argument(
-        "--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})"
-    )
+    parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
     parser.set_defaults(part=part, opened=files_by_name)
 
 

@@ -1,10 +1,11 @@
 """Draws the papers' pictures; the ending of -o chooses PNG, SVG or PDF.
 
-agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin
--o svd.png agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
--o values.svg agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
-agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png agg-fairseq plot alpha-sweep
-eval-lm.json -o sweep.pdf agg-fairseq plot class-sweep text-metrics.json -o classes.svg
+    agg-fairseq plot projection runs/mle runs/agg --data data-bin -o svd.png
+    agg-fairseq plot singular-values runs/mle runs/agg -o values.svg
+    agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
+    agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
+    agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
+    agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
 Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection
 --help.
@@ -22,7 +23,7 @@ from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
 from ..result import Result
-from .options import add_inputs, add_models, add_options, add_parameters, call, files_by_name
+from .options import add_inputs, add_models, add_option, add_parameters, call, files_by_name
 
 ENDINGS = (".png", ".svg", ".pdf")
 INPUTS = {
@@ -71,9 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if metavar == "RUN":
             picture.set_defaults(opened=checkpoints_by_run)
         add_parameters(picture, function)
-        add_options(
-            picture, "output", required=True, help=f"picture to write: {', '.join(ENDINGS)}"
-        )
+        add_option(picture, "output", f"picture to write: {', '.join(ENDINGS)}", required=True)
 
 
 def run(arguments: argparse.Namespace) -> None:

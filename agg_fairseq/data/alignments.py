@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import LinkCounts
-from .binarized import count_tokens, load_dictionary
+from .binarized import load_dictionary, load_sentences
 
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
@@ -29,16 +29,11 @@ Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, named as the files of the folder are."""
-    from fairseq.data import data_utils
-
-    split, sides = f"train.{'-'.join(languages)}", []
-    for language in languages:
-        dictionary = load_dictionary(data, f"dict.{language}.txt")
-        count_tokens(data, dictionary, f"{split}.{language}")  # refuses damaged files
-        sides.append(
-            data_utils.load_indexed_dataset(f"{Path(data) / split}.{language}", dictionary)
-        )
-    source, target = sides
+    split = f"train.{'-'.join(languages)}"
+    source, target = (
+        load_sentences(data, load_dictionary(data, f"dict.{language}.txt"), f"{split}.{language}")
+        for language in languages
+    )
     if len(source) != len(target):
         found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
         raise UserError(f"{data}/{split}: found {found}; run fairseq-preprocess again")
@@ -63,12 +58,12 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
     pairs = zip(*map(sentences, sides), strict=True)
-    progress = tqdm(pairs, "links", len(sides[0]), unit="pair", disable=None, leave=False)
+    progress = tqdm(pairs, "links", len(sides[0]), leave=False, disable=None)
     for number, (line, pair) in enumerate(itertools.zip_longest(lines, progress), 1):
         if line is None or pair is None:
-            found = "too few lines" if line is None else "more lines"
             raise UserError(
-                f"{path}: found {found}; expected {len(sides[0]):,}, one per sentence pair"
+                f"{path}: found {'too few' if line is None else 'more'} lines; expected "
+                f"{len(sides[0]):,}, one per sentence pair"
             )
         source, target = pair
         try:
@@ -87,7 +82,10 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
 def parse_links(line: str) -> list[Link]:
     """The links of a line in Pharaoh format; ValueError for anything else, such as the possible
     link `0p0`."""
-    matches = list(map(LINK.fullmatch, line.split()))
-    if None in matches:
-        raise ValueError
-    return [(int(match[1]), int(match[2])) for match in matches if match]
+    links = []
+    for part in line.split():
+        match = LINK.fullmatch(part)
+        if match is None:
+            raise ValueError
+        links.append((int(match[1]), int(match[2])))
+    return links

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..errors import UserError, first_line
 
 logger = logging.getLogger(__name__)
 
-BLOCK_TOKENS = 2**24  # tokens that are counted at a time
+BLOCK_TOKENS = 2**24  # tokens that are read at a time
 FILLER = re.compile(r"madeupword\d{4,}")
 """The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of
 8."""
@@ -51,11 +51,10 @@ def training_pair(
 ) -> tuple[str, str]:
     """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None
     if any will do."""
-    names = (
-        re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name)
-        for path in sorted(folders(data)[0].glob("*.bin"))
-    )
-    pairs = [(match[1], match[2]) for match in names if match]
+    pairs = []
+    for path in sorted(folders(data)[0].glob("*.bin")):
+        if match := re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name):
+            pairs.append((match[1], match[2]))
     asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
     if len(asked) != 1:
         found = ", ".join(map("-".join, asked or pairs)) or "no language pair"
@@ -67,19 +66,17 @@ def training_pair(
 def excluded_tokens(dictionary: Any) -> Tensor:
     """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
     frequency group, and no method treats them as rare."""
-    # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of
-    # those in use.
-    entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
-    excluded = torch.tensor(
-        [not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries]
-    )
+    excluded = torch.zeros(len(dictionary), dtype=torch.bool)
     excluded[: dictionary.nspecial] = True
+    # A dictionary that --output-dictionary-size truncates keeps all symbols, V of them in use.
+    for row, symbol in enumerate(dictionary.symbols[: len(dictionary)]):
+        if not dictionary.count[row] and FILLER.fullmatch(symbol):
+            excluded[row] = True
     return excluded
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """The occurrences of each token as a target in a binarized split, as `count_split`, of the data
-    and with the options of a task: (V,) int64 over its target dictionary."""
+    """`count_split` of the data and with the options of a task: (V,) over its target dictionary."""
     options = getattr(task, "cfg", None) or task.args
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     counts = count_split(
@@ -136,8 +133,6 @@ def split_parts(
 ) -> list[Path]:
     """A split and its continuations `split1`, `split2`, …, without `.bin`; of a parallel one the
     target side, in either direction. If nothing is there, the path of the first one."""
-    from fairseq.data.indexed_dataset import infer_dataset_impl
-
     suffixes = [""]
     if languages is not None:
         source, target = languages
@@ -145,32 +140,44 @@ def split_parts(
     parts: list[Path] = []
     while True:
         paths = [Path(folder) / f"{split}{len(parts) or ''}{suffix}" for suffix in suffixes]
-        path = next((path for path in paths if infer_dataset_impl(str(path))), None)
+        path = next(filter(has_split, paths), None)
         if path is None:
             return parts or paths[:1]
         parts.append(path)
 
 
-def task_name(task: Any) -> str:
-    """The name by which `--task` chooses a task; that of its class where the task is not
-    registered."""
-    from fairseq.tasks import TASK_REGISTRY
+def has_split(path: str | Path) -> bool:
+    """Whether a split, named by its path without `.bin`, is there, in any of fairseq's formats."""
+    from fairseq.data.indexed_dataset import infer_dataset_impl
 
-    return next(
-        (name for name, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__
-    )
+    return infer_dataset_impl(str(path)) is not None
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
     """Occurrences of each token of the dictionary in a split that `fairseq-preprocess` wrote:
     (V,) int64.
 
-    The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over
-    both languages if they have a joined dictionary. A parallel split is named with its side, such
-    as `train.en-de.de`.
+    `dict.txt` has no counts of eos and unk, and has the sum over both languages if they have a
+    joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
     """
-    path, again = folders(data)[0] / split, "run fairseq-preprocess again"
     counts = np.zeros(len(dictionary), dtype=np.int64)
+    for block in read_tokens(data, dictionary, split):
+        counts += np.bincount(block, minlength=len(counts))
+    return torch.from_numpy(counts)
+
+
+def load_sentences(data: str | Path, dictionary: Any, split: str) -> Any:
+    """fairseq's data set of a split, whose item i is a tensor (n,), the tokens of sentence i."""
+    from fairseq.data import data_utils
+
+    count_tokens(data, dictionary, split)  # refuses damaged files
+    return data_utils.load_indexed_dataset(str(folders(data)[0] / split), dictionary)
+
+
+def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.ndarray]:
+    """The tokens of a split, ends of lines included, in blocks (n,) of integers; UserError if its
+    files are damaged or are of another dictionary."""
+    path, again = folders(data)[0] / split, "run fairseq-preprocess again"
     try:
         blocks = _blocks(path, dictionary)
     except UserError:
@@ -179,15 +186,13 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
         raise UserError(
             f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}"
         ) from error
-    for block in tqdm(blocks, desc=f"counting {split}", unit="block", disable=None, leave=False):
-        beyond = next(
-            (int(token) for token in (block.min(), block.max()) if not 0 <= token < len(counts)),
-            None,
-        )
-        if beyond is not None:
-            raise UserError(f"{path}: found token {beyond}, beyond all {len(counts)}; {again}")
-        counts += np.bincount(block, minlength=len(counts))
-    return torch.from_numpy(counts)
+    for block in tqdm(blocks, f"reading {split}", leave=False, disable=None):
+        for token in (int(block.min()), int(block.max())):
+            if not 0 <= token < len(dictionary):
+                raise UserError(
+                    f"{path}: found token {token}, beyond all {len(dictionary)}; {again}"
+                )
+        yield block
 
 
 def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
@@ -195,8 +200,8 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
     from fairseq.data import indexed_dataset
 
     kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
-    # of the same files; cached, all sentences would have to be fetched
-    kind = "lazy" if kind == "cached" else kind
+    if kind == "cached":
+        kind = "lazy"  # of the same files; cached, all sentences would have to be fetched
     if not indexed_dataset.dataset_exists(str(path), kind):
         raise UserError(
             f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin "
@@ -206,12 +211,7 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
         dataset = indexed_dataset.make_dataset(
             str(path), kind, fix_lua_indexing=True, dictionary=dictionary
         )
-        indices = np.array_split(np.arange(len(dataset)), len(dataset) // BLOCK_SENTENCES + 1)
-        return (
-            np.concatenate([dataset[index].numpy() for index in block])
-            for block in indices
-            if len(block)
-        )
+        return _joined(dataset)
     # fairseq trusts the index: from a truncated file, or that of another split, it would silently
     # read wrong tokens.
     raw = Path(f"{path}.idx").read_bytes()
@@ -220,11 +220,20 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
     sizes = np.frombuffer(raw, "<i4", number, offset=INDEX_HEADER).astype(np.int64)
     begins = np.frombuffer(raw, "<i8", number, offset=INDEX_HEADER + 4 * number)
     is_whole = (
-        len(raw) == INDEX_HEADER + 12 * number
+        (magic, version) == (b"MMIDIDX\x00\x00", 1)
+        and tokens.dtype.kind in "iu"
+        and len(raw) == INDEX_HEADER + 12 * number
         and len(tokens) == sizes.sum()
         and not (sizes < 0).any()
+        and np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize)
     )
-    is_whole = is_whole and np.array_equal(begins, (np.cumsum(sizes) - sizes) * tokens.itemsize)
-    if (magic, version) != (b"MMIDIDX\x00\x00", 1) or tokens.dtype.kind not in "iu" or not is_whole:
+    if not is_whole:
         raise ValueError(f"{len(tokens)} tokens of type {tokens.dtype}, other than the .idx says")
     return (tokens[start : start + BLOCK_TOKENS] for start in range(0, len(tokens), BLOCK_TOKENS))
+
+
+def _joined(dataset: Any) -> Iterator[np.ndarray]:
+    """The tokens of the sentences of a data set, a block for 10,000 of them."""
+    for start in range(0, len(dataset), BLOCK_SENTENCES):
+        indices = range(start, min(start + BLOCK_SENTENCES, len(dataset)))
+        yield np.concatenate([dataset[index].numpy() for index in indices])

@@ -1,14 +1,12 @@
-"""Splits words into the tokens that a model sees for them, with the tokenizer that its data was
-encoded with.
-
-Words are split by fairseq's own encoders, as `fairseq-interactive --bpe` would.
-"""
+"""Splits text into the tokens that a model sees for it, with the tokenizer that its data was
+encoded with: by fairseq's own encoders, as `fairseq-interactive --bpe` would."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ class WordTokenizer:
     # the row of each token that stands for text; the special ones are left out
     index: Mapping[str, int]
     unknown: int | None  # the row of the token for unknown words, if there is one
-    # a word, as people write it, into tokens; none if no pieces spell it
+    # a word or a line, as people write it, into tokens; none if no pieces spell it
     split: Callable[[str], list[str]]
     # a token as people read it: itself, except for GPT-2's ids
     readable: Callable[[str], str] = str
@@ -56,16 +54,16 @@ class TokenizerOptions:
     encoded.
 
     Args:
-        kind: how words are split into tokens of the dictionary; with words, each word is one token.
-        gpt2_encoder_json: encoder.json of "gpt2".
-        gpt2_vocab_bpe: vocab.bpe of "gpt2".
-        sentencepiece_model: model of "sentencepiece".
-        bpe_codes: codes of "subword_nmt", or of "fastbpe", which reads both.
-        after_space: whether "gpt2" splits a word as in running text, after a space (`Ġsea`), or as
+        bpe: how words are split into tokens of the dictionary; with words, each word is one token.
+        gpt2_encoder_json: encoder.json of gpt2.
+        gpt2_vocab_bpe: vocab.bpe of gpt2.
+        sentencepiece_model: model of sentencepiece.
+        bpe_codes: codes of subword_nmt, or of fastbpe, which reads both.
+        after_space: whether gpt2 splits a word as in running text, after a space (`Ġsea`), or as
             at the beginning of a text (`sea`). The other kinds have one form only.
     """
 
-    kind: str = "words"
+    bpe: str = "words"
     gpt2_encoder_json: Path | None = None
     gpt2_vocab_bpe: Path | None = None
     sentencepiece_model: Path | None = None
@@ -73,78 +71,90 @@ class TokenizerOptions:
     after_space: bool = True
 
     def word_tokenizer(self, dictionary: Any) -> WordTokenizer:
-        """Splits words into tokens of fairseq's dictionary of the encoded data.
+        """Splits text into tokens of fairseq's dictionary of the encoded data.
 
         The pieces of GPT-2 may be in it as ids (`15496`) or as strings (`Ġhomepage`).
         """
         index = {
             token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial
         }
-        if self.kind == "words":
+        if self.bpe == "words":
             token_of = find_word(index)
-            return WordTokenizer("words", index, dictionary.unk(), lambda word: [token_of(word)])
-        encoder, space = self._encoder(), " " if self.kind == "gpt2" and self.after_space else ""
+            return WordTokenizer(
+                "words", index, dictionary.unk(), lambda text: list(map(token_of, text.split()))
+            )
+        encoder, before = self._encoder(), ""
+        written: dict[str, str] = {}  # how the dictionary writes a token of the encoder
+        readable: dict[str, str] = {}
+        if self.bpe == "gpt2":
+            before = " " * self.after_space
+            pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
+            # ids; of WikiText-2's words, 3% are digits
+            if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):
+                readable = pieces
+            else:
+                written = pieces
 
-        def split(word: str) -> list[str]:
+        def split(text: str) -> list[str]:
             try:
-                return encoder.encode(f"{space}{word}").split(" ")
+                tokens = encoder.encode(before + text).split(" ")
             except KeyError:  # a piece that encoder.json lacks
                 return []
+            return [written.get(token, token) for token in tokens]
 
-        if self.kind != "gpt2":
-            return WordTokenizer(self.kind, index, dictionary.unk(), split)
-        pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
-        # ids; of WikiText-2's words, 3% are digits
-        if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):
-            return WordTokenizer(
-                self.kind, index, dictionary.unk(), split, lambda token: pieces.get(token, token)
-            )
         return WordTokenizer(
-            self.kind,
-            index,
-            dictionary.unk(),
-            lambda word: [pieces[piece] for piece in split(word)],
+            self.bpe, index, dictionary.unk(), split, lambda token: readable.get(token, token)
         )
+
+    def encode_lines(self, path: str | Path, dictionary: Any) -> Iterator[list[int]]:
+        """The tokens of each line of a text as rows of the dictionary, `<unk>` for those that it
+        lacks; `</s>` in a line stands for the end of a line."""
+        split = replace(self, after_space=False).word_tokenizer(dictionary).split
+        for line in read_lines(path, "text in UTF-8"):
+            rows: list[int] = []
+            for part in re.split("(</s>)", line):
+                if part == "</s>":
+                    rows.append(dictionary.eos())
+                elif part.strip():
+                    tokens = split(part.strip()) or [dictionary.unk_word]
+                    rows.extend(map(dictionary.index, tokens))
+            yield rows
 
     def _encoder(self) -> Any:
         from fairseq.data.encoders import build_bpe
 
-        for name in FILES[self.kind]:
+        for name in FILES[self.bpe]:
             if getattr(self, name) is None:
                 option = f"--{name.replace('_', '-')}"
                 raise UserError(
                     f"{option}: found none; name the file that the data was encoded with"
                 )
-        files = {name: str(getattr(self, name)) for name in FILES[self.kind]}
+        files = {name: str(getattr(self, name)) for name in FILES[self.bpe]}
         if "bpe_codes" in files:
-            _check_codes(self.kind, files["bpe_codes"])
+            _check_codes(self.bpe, files["bpe_codes"])
         try:
-            return build_bpe(argparse.Namespace(bpe=self.kind, **files))
+            return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
         except ImportError as error:
-            how = (
-                "'.[eval]'"
-                if self.kind != "fastbpe"
-                else "cython, then: pip install --no-build-isolation fastBPE"
-            )
-            raise UserError(f"--bpe {self.kind}: {first_line(error)}; pip install {how}") from error
+            remedy = "pip install '.[eval]'"
+            if self.bpe == "fastbpe":
+                remedy = "pip install cython, then: pip install --no-build-isolation fastBPE"
+            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; {remedy}") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "
-                f"--bpe {self.kind} reads"
+                f"--bpe {self.bpe} reads"
             ) from error
 
 
 def _check_codes(kind: str, path: str) -> None:
     """Refuses codes of another program: fastBPE would read beyond a line of one column, and ignore
     an older format."""
-    lines = [
-        line.rstrip("\r\n").split(" ") for line in read_lines(path, f"what --bpe {kind} reads")
-    ]
-    columns = {len(line) for line in lines}
-    if kind == "subword_nmt" and columns == {3}:
+    lines = list(read_lines(path, f"what --bpe {kind} reads"))
+    columns = {line.count(" ") for line in lines}  # less one
+    if kind == "subword_nmt" and columns == {2}:
         raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
-    is_of_subword_nmt = lines[:1] == [["#version:", "0.2"]] and columns == {2}
-    if kind == "fastbpe" and lines and columns != {3} and not is_of_subword_nmt:
+    is_of_subword_nmt = columns == {1} and lines[0].rstrip() == "#version: 0.2"
+    if kind == "fastbpe" and lines and columns != {2} and not is_of_subword_nmt:
         raise UserError(
             f"{path}: unreadable (found other lines than `a b 12`); expected what "
             "--bpe fastbpe reads"

@@ -105,6 +105,11 @@ class BinarizedVocabulary(Vocabulary):
         split = split_parts(folders(data)[0], "train", languages)[0]
         return cls(dictionary, counts, languages, joined, split)
 
+    def path_of(self, split: str) -> Path:
+        """The path of another split, that of a translation model with its target side, without
+        `.bin`."""
+        return self.split.with_name(self.split.name.replace("train", split, 1))
+
     @property
     def tokens(self) -> Sequence[str]:
         """Tokens as dict.txt has them, after the special ones."""
@@ -132,8 +137,7 @@ class BinarizedVocabulary(Vocabulary):
         if other.tokens != self.tokens:
             raise UserError(
                 f"{text}: found another dictionary than that of the model; expected "
-                "fairseq-preprocess "
-                "with --srcdict or --tgtdict, the dict.txt of the model's data"
+                "fairseq-preprocess with --srcdict or --tgtdict, the dict.txt of the model's data"
             )
         return other.counts
 

@@ -27,9 +27,11 @@ def align_sim(
 
     Args:
         models: translation models over one joined dictionary.
-        data: with the training split; tokens are counted on its target side.
-        alignments: word alignments of that split in Pharaoh format, a line `0-0 1-2 …` per sentence
-            pair: positions, from 0, of a source and a target token for each link.
+        data: folder of `fairseq-preprocess`; tokens are counted in the target side of its training
+            split.
+        alignments: word alignments of that split in Pharaoh format, as `align` writes them: a line
+            0-0 1-2 … per sentence pair, positions, from 0, of a source and a target token for each
+            link.
 
     Returns:
         Result: a row per model, with `align_sim` by group (0 to 1), the mean of `metrics.align_sim`
@@ -67,9 +69,9 @@ def align_sim(
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     group_of_labeled = members.of_token[links.tokens()]
-    labeled = {
-        group: int(group_of_labeled.eq(index).sum()) for index, group in enumerate(members.names)
-    }
+    labeled = {}
+    for index, group in enumerate(members.names):
+        labeled[group] = int(group_of_labeled.eq(index).sum())
     rows[LABELED] = {"align_sim": {**labeled, "total": len(group_of_labeled)}}
     settings = {
         "matrix": matrix_setting(models),

@@ -36,21 +36,17 @@ def calibrate(
     device: str | None = None,
 ) -> Result:
     """Calibrates the groups of tokens of a trained model: on the split, each is then expected as
-    often as it appears.
-
-    One offset per group (frequent, medium, rare; or those of `occurrences_in`) is fitted on a
-    split, added to the logits of its tokens, and saved as the bias of the output layer, on top of
-    an old bias.
+    often as it appears. One offset per group is saved as the bias of the output layer, on top of an
+    old bias.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
-        output: model to write, of a model with a log-unigram bias.
+        output: model to write, with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
-        occurrences_in: group tokens by their occurrences in the training split of this folder, as
-            `perplexity` does.
-        share: of the offsets that is added, in (0, 1]; below 1, groups come only nearer to how
-            often they appear.
-        force: replace an existing output.
+        occurrences_in: group tokens by how often they occur in the training split of this folder
+            instead: 100 times or more, 1 to 99 times, or never.
+        share: share of the offsets that is added; below 1, groups come only nearer to how often they
+            appear.
 
     Returns:
         Result: the rows `as it was` and `calibrated`, with `perplexity` and
@@ -58,13 +54,10 @@ def calibrate(
 
     Reference: none; a measure of our own (docs/which-cure.md).
     """
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    from ..fairseq_plugin import models as _  # noqa: F401 — registers the architectures of this package
+    from ..fairseq_plugin.models.from_checkpoint import model_name  # imports fairseq
 
     check_writable(output, model.path, replace=force)
-    architecture = model.model_options.get("_name") or model.model_options.get("arch")
-    name = ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
+    name = model_name(model)
     is_known = name in WITH_BIAS or name in WITH_BIAS.values()
     if not is_known or model.model_options.get("adaptive_softmax_cutoff") is not None:
         expected = (

@@ -1,11 +1,13 @@
 """Shares of rare tokens in a text, and of those that Adam forgets, before anything is trained."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from ..data.binarized import count_tokens, folders
+from ..data.binarized import count_tokens, folders, has_split
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -35,12 +37,12 @@ def group_shares(
             the target side. With `tokenizer`, a training text in UTF-8.
         tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is
             in.
-        tokens_per_update: target tokens of an update, on all workers; None: without the rows and
-            the column of β₂.
-        beta2: β₂ of Adam, in [0, 1), for a row of its own and for the setting `prediction`.
-        epochs: of the training; the setting `prediction` says whether the rule was measured with so
-            many.
-        rare_fraction: of the last row, the share of the tokens that occur that is rare for AGG.
+        tokens_per_update: target tokens of an update, on all workers; None: no rows and columns of
+            β₂.
+        beta2: β₂ of Adam, for a row of its own and a prediction in words.
+        epochs: epochs of the training, which say how far the prediction can be trusted.
+        rare_fraction: `--agg-rare-fraction` of the row `rarest …`: the share of the tokens that
+            occur.
 
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`,
@@ -53,91 +55,100 @@ def group_shares(
     Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1; for β₂,
         `functional.adam_memory`.
     """
-    if beta2 is not None and (tokens_per_update is None or not 0 <= beta2 < 1):
+    if (beta2 is not None and tokens_per_update is None) or not 0 <= (beta2 or 0) < 1:
         raise UserError(
             f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}"
         )
-    if not 0 < rare_fraction < 1 or (tokens_per_update is not None and tokens_per_update < 1):
-        found = f"--rare-fraction {rare_fraction}, --tokens-per-update {tokens_per_update}"
-        raise UserError(
-            f"found {found}; expected a share of the vocabulary in (0, 1), and at least one token"
-        )
-    if tokenizer is None and Path(data).is_file():
-        raise UserError(f"--tokenizer: found none for the text {data}; name its tokenizer.json")
-    if tokenizer is None:
-        from fairseq.data.indexed_dataset import infer_dataset_impl
-
-        folder = folders(data)[0]
-        is_parallel = any(folder.glob("train.*-*.*.bin")) and not (folder / "dict.txt").is_file()
-        vocabulary: Vocabulary = BinarizedVocabulary.load(
-            data, (None, None) if is_parallel else None
-        )
-        counts = {"train": vocabulary.counts}
-        for split in ("valid", "test"):
-            file = vocabulary.split.name.replace("train", split, 1)
-            if infer_dataset_impl(str(folder / file)):
-                counts[split] = count_tokens(data, vocabulary.dictionary, file)
-    else:
-        path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
-        vocabulary = TokenizerVocabulary.load(path, None).counted_in(data)
-        counts = {Path(data).name: vocabulary.counts}
-    frequencies = vocabulary.counts
+    if tokens_per_update is not None and tokens_per_update < 1:
+        raise UserError(f"--tokens-per-update: found {tokens_per_update}; expected 1 or more")
+    vocabulary, splits = _counts_by_split(data, tokenizer)
+    counts = vocabulary.counts  # V
+    number = int(counts.sum())
+    occurs = counts > 0
     by_frequency = vocabulary.groups(groups)
-    members: dict[str, Tensor] = {group: by_frequency.members(group) for group in GROUPS}
-    occurs = frequencies > 0
-    members["total"] = occurs.nonzero().squeeze(1)  # special targets too
-    gated = occurs & rarest(frequencies, rare_fraction, vocabulary.excluded)
-    members[f"rarest {100 * rare_fraction:g}%"] = gated.nonzero().squeeze(1)
-    elsewhere = sum(counts.values()) > 0  # special targets of another split too
-    unseen = ~occurs & (~vocabulary.excluded | elsewhere)
+    members = {}  # names of rows and (V,) bool
+    for index, group in enumerate(GROUPS):
+        members[group] = by_frequency.of_token == index
+    members["total"] = occurs  # special targets too
+    gated = rarest(counts, rare_fraction, vocabulary.excluded)
+    members[f"rarest {100 * rare_fraction:g}%"] = occurs & gated
+    # with special tokens that are targets of another split alone
+    unseen = ~occurs & (~vocabulary.excluded | (sum(splits.values()) > 0))
     if unseen.any():
-        members[UNSEEN] = unseen.nonzero().squeeze(1)
-    unknown = max((in_split[~occurs].sum() / in_split.sum()).item() for in_split in counts.values())
+        members[UNSEEN] = unseen
     change = {}
     if tokens_per_update is not None:
-        best = forgetting(frequencies, tokens_per_update, BEST)
-        for beta in sorted({*BETAS, *([] if beta2 is None else [beta2])}):
+        best = forgetting(counts, tokens_per_update, BEST)
+        for beta in sorted({*BETAS, BEST if beta2 is None else beta2}):
             name = f"forgotten with β₂ = {beta:g}"
-            members[name] = forgotten(frequencies, tokens_per_update, beta).nonzero().squeeze(1)
-            change[name] = math.expm1(best - forgetting(frequencies, tokens_per_update, beta))
+            members[name] = forgotten(counts, tokens_per_update, beta)
+            change[name] = math.expm1(best - forgetting(counts, tokens_per_update, beta))
 
     rows = {}
-    for name, tokens in members.items():
-        of_group = frequencies[tokens]
-        row = rows[name] = {
-            "types": len(tokens),
-            "fewest": int(of_group.min()) if len(tokens) else None,
-            "most": int(of_group.max()) if len(tokens) else None,
-            "target_share": {
-                split: (in_split[tokens].sum() / in_split.sum()).item()
-                for split, in_split in counts.items()
-            },
-        }
-        if tokens_per_update is not None:
-            per_update = (
-                tokens_per_update
-                * of_group.sum().item()
-                / frequencies.sum().item()
-                / max(1, len(tokens))
-            )
-            row["updates_per_occurrence"] = 1 / per_update if per_update else None
+    for name, is_member in members.items():
+        rows[name] = _row(is_member, counts, splits, tokens_per_update)
         if name in change:
-            row["change_by_beta2"] = change[name]
+            rows[name]["change_by_beta2"] = change[name]
     settings = {
-        "counted-in": "train" if tokenizer is None else Path(data).name,
-        "tokens": int(frequencies.sum()),
+        "counted-in": next(iter(splits)),
+        "tokens": number,
         "tokens-per-update": tokens_per_update,
         "groups": GROUPINGS[groups],
     }
     if beta2 is not None:
         name = f"forgotten with β₂ = {beta2:g}"
-        s = frequencies[members[name]].sum().item() / settings["tokens"]
-        said = prediction(change[name], s, settings["tokens"], epochs, unknown)
-        settings |= {"epochs": f"{epochs:g}", "prediction": said}
-    columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(counts)}
+        unknown = 0.0
+        for in_split in splits.values():
+            unknown = max(unknown, (in_split[~occurs].sum() / in_split.sum()).item())
+        s = counts[members[name]].sum().item() / number
+        settings["epochs"] = f"{epochs:g}"
+        settings["prediction"] = prediction(change[name], s, number, epochs, unknown)
+    columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
     if tokens_per_update is not None:
         columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
     return Result(rows, columns, settings)
+
+
+def _counts_by_split(
+    data: str | Path, tokenizer: str | Path | None
+) -> tuple[Vocabulary, dict[str, Tensor]]:
+    """The vocabulary, and its counts (V,) in each split that is there, the training text first."""
+    if tokenizer is not None:
+        path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
+        encoded = TokenizerVocabulary.load(path, None).counted_in(data)
+        return encoded, {Path(data).name: encoded.counts}
+    if Path(data).is_file():
+        raise UserError(f"--tokenizer: found none for the text {data}; name its tokenizer.json")
+    folder = folders(data)[0]
+    is_parallel = any(folder.glob("train.*-*.*.bin")) and not (folder / "dict.txt").is_file()
+    vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
+    splits = {"train": vocabulary.counts}
+    for split in ("valid", "test"):
+        path = vocabulary.path_of(split)
+        if has_split(path):
+            splits[split] = count_tokens(folder, vocabulary.dictionary, path.name)
+    return vocabulary, splits
+
+
+def _row(
+    is_member: Tensor, counts: Tensor, splits: Mapping[str, Tensor], tokens_per_update: int | None
+) -> dict[str, Any]:
+    """The measures of the tokens (V,) bool, but for that of β₂; `counts` (V,) in the training
+    text."""
+    of_group = counts[is_member]
+    types = len(of_group)
+    row: dict[str, Any] = {
+        "types": types,
+        "fewest": int(of_group.min()) if types else None,
+        "most": int(of_group.max()) if types else None,
+        "target_share": {},
+    }
+    for split, in_split in splits.items():
+        row["target_share"][split] = (in_split[is_member].sum() / in_split.sum()).item()
+    if tokens_per_update is not None:
+        share = of_group.sum().item() / counts.sum().item()
+        row["updates_per_occurrence"] = types / (tokens_per_update * share) if share else None
+    return row
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..checkpoints import Checkpoint, EmbeddingSource
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
@@ -39,16 +38,16 @@ def perplexity(
     Args:
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of
             transformers.
-        calibrate: text of the same kind, on which one offset per group is fitted for the calibrated
-            columns; None: there are none.
+        calibrate: split or other text, on which one offset per group is fitted for the calibrated
+            columns; None: no such columns.
         shares: of these offsets; with each, say 0.4, the model has a row `NAME, 40%` of calibrated
             `perplexity` and `expected_over_observed`.
-        occurrences_in: group tokens by their occurrences in this text instead, as
-            `metrics.occurrence_groups`: the training split of a folder with the same dictionary, or
-            for models of transformers a file.
+        occurrences_in: group tokens by how often they occur in another text instead: 100 times or
+            more, 1 to 99 times, or never. The text is the training split of a folder with the same
+            dictionary, or for models of transformers a file.
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
-        moved_from: a model with the same vocabulary, from whose output embedding the distance is
-            measured.
+        moved_from: model with the same vocabulary, from whose output embedding the distance is
+            measured, for the columns `moved`.
 
     Returns:
         Result: a row per model, with `perplexity`, `group_perplexity`, `within_perplexity`,
@@ -66,20 +65,18 @@ def perplexity(
     vocabulary = text.load_vocabulary(models)
     with_matrix = _with_matrix(models)
     members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
+    grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
     if as_published:
         members = _with_special_tokens(members, vocabulary)
+        grouping += ",special-tokens-frequent"
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
     rows: dict[str, dict[str, Any]] = {}
     first = None  # statistics of the first model
     for name, model in models.items():
-        offsets = None
-        if calibrate is not None:
-            chunks = calibrate.score(models, name, vocabulary, torch_device)
-            offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
         chunks = text.score(models, name, vocabulary, torch_device)
-        statistics = NextTokenStatistics.of(chunks, members, keep_positions=offsets is not None)
+        statistics = NextTokenStatistics.of(chunks, members, keep_positions=calibrate is not None)
         first = first or statistics
         if not torch.equal(statistics.counts, first.counts):
             raise UserError(
@@ -87,26 +84,37 @@ def perplexity(
                 f"of {next(iter(models.values()))}, which can read other sentences or blocks; measure "
                 "them one at a time"
             )
-        rows[name] = _row_of_model(model, statistics, offsets)
+        row = rows[name] = {
+            "path": str(model),
+            "matrix": None,
+            "tokens": statistics.tokens,
+            "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
+            **statistics.compute(),
+        }
+        if calibrate is not None:
+            chunks = calibrate.score(models, name, vocabulary, torch_device)
+            offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
+            row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
+            for measure, value in statistics.calibrated(offsets).items():
+                row[f"calibrated_{measure}"] = value
+            for share in shares:
+                rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
         if name in with_matrix:
-            rows[name] |= _geometry(model, moved_from, members)
-        for share in shares if offsets is not None else ():
-            rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
+            row |= _geometry(model, moved_from, members)
     rows[HUMAN] = {"unique_predictions": first.unique_targets()}
     if vocabulary.counts is not None:
         reference = first.frequencies_over_observed(vocabulary.counts)
         rows[UNIGRAM] = {"expected_over_observed": reference}
-    targets, columns = first.targets(), dict(NEXT_TOKENS)
+    columns = dict(NEXT_TOKENS)
     if calibrate is not None:
         columns |= CALIBRATED
     if moved_from is not None:
         columns |= MOVED
-    grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
-    if as_published:
-        grouping += ",special-tokens-frequent"
+    targets = first.targets()
+    shares_of_groups = [f"{group}={targets[group] / first.tokens:.1%}" for group in members.names]
     settings = {
         "split": text.name,
-        "targets": _in_words(targets),
+        "targets": ",".join([str(first.tokens), *shares_of_groups]),
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
         "groups": grouping,
@@ -139,24 +147,6 @@ def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSo
     return found
 
 
-def _row_of_model(
-    model: EmbeddingSource, statistics: NextTokenStatistics, offsets: Tensor | None
-) -> dict[str, Any]:
-    """The measures of a row that are of next tokens, also with `offsets` (G,) if they are given."""
-    row = {
-        "path": str(model),
-        "matrix": None,
-        "tokens": statistics.tokens,
-        "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
-        **statistics.compute(),
-    }
-    if offsets is not None:
-        row["offsets"] = dict(zip(statistics.groups.names, offsets.tolist(), strict=True))
-        for measure, value in statistics.calibrated(offsets).items():
-            row[f"calibrated_{measure}"] = value
-    return row
-
-
 def _geometry(
     model: EmbeddingSource, moved_from: EmbeddingSource | None, members: FrequencyGroups
 ) -> dict[str, Any]:
@@ -170,12 +160,3 @@ def _geometry(
             ratio = moved[tokens].norm() / norms[tokens].norm()
             row["moved"][group] = ratio.item() if len(tokens) else None
     return row
-
-
-def _in_words(targets: Mapping[str, int]) -> str:
-    """The number of targets and the share of each group, as a setting."""
-    parts = [str(targets["total"])]
-    for group, number in targets.items():
-        if group != "total":
-            parts.append(f"{group}={number / targets['total']:.1%}")
-    return ",".join(parts)

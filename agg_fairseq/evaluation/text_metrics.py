@@ -34,7 +34,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Args:
         texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all
             with the same references in the same order.
-        data: for the shares of frequent, medium, rare and very rare tokens; None: no shares.
+        data: folder of `fairseq-preprocess`, for the shares of frequent, medium, rare and very rare
+            tokens; None: no shares.
 
     Returns:
         Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu`
@@ -63,26 +64,29 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         )
         sizes = groups.sizes()
     rows = {}
-    for name, of_row in tqdm(
-        everything.items(), desc="measuring", unit="file", disable=None, leave=False
-    ):
-        jaccard = None if name == HUMAN else metrics.ms_jaccard(of_row, references, MAX_ORDER)
-        self_bleu = metrics.self_bleu(of_row, MAX_ORDER) if len(of_row) > 1 else None
-        shares = None
-        if groups is not None and any(of_row):
-            tokens = list(map(dictionary.index, itertools.chain(*of_row)))
-            shares = metrics.group_shares(torch.tensor(tokens), groups)
-        rows[name] = {
+    for name, of_row in tqdm(everything.items(), "measuring", leave=False, disable=None):
+        row = rows[name] = {
             "tokens": sum(map(len, of_row)),
-            "kld": None if name == HUMAN else metrics.kl_divergence(of_row, references),
-            "ms_jaccard": jaccard and dict(zip(ORDERS, jaccard, strict=True)),
-            "self_bleu": self_bleu and dict(zip(ORDERS, self_bleu, strict=True)),
+            "kld": None,
+            "ms_jaccard": None,
+            "self_bleu": None,
             "distinct": dict(zip(ORDERS, metrics.distinct(of_row, MAX_ORDER), strict=True)),
             "repetition": metrics.repetition(of_row),
             "unique_tokens": metrics.unique_tokens(of_row),
-            "token_share": shares,
-            "path": None if name == HUMAN else str(texts[name]),
+            "token_share": None,
+            "path": None,
         }
+        if name != HUMAN:
+            row["path"] = str(texts[name])
+            row["kld"] = metrics.kl_divergence(of_row, references)
+            jaccard = metrics.ms_jaccard(of_row, references, MAX_ORDER)
+            row["ms_jaccard"] = dict(zip(ORDERS, jaccard, strict=True))
+        if len(of_row) > 1:
+            self_bleu = metrics.self_bleu(of_row, MAX_ORDER)
+            row["self_bleu"] = dict(zip(ORDERS, self_bleu, strict=True))
+        if groups is not None and any(of_row):
+            tokens = list(map(dictionary.index, itertools.chain(*of_row)))
+            row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)
     settings = {
         "texts": len(references),
         "tokens": rows[HUMAN]["tokens"],

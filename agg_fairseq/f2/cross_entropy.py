@@ -24,22 +24,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.early_gradients import (
-    chunk_rows,
+from ..functional.gated_cross_entropy import (
+    check_arguments,
     refuse_second_derivatives,
     wants_gradient,
     with_gradients,
-    working_dtype,
 )
-from ..functional.gated_cross_entropy import (
+from ..functional.softmax_layer import (
+    Terms,
     add_product_,
     aligned,
-    check_arguments,
+    chunk_rows,
+    likelihood_residual,
     product,
     product_dtype,
     sums_in_float32,
+    working_dtype,
 )
-from ..functional.softmax_residual import Terms, likelihood_residual
 from .token_classes import SortedTargets, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -87,8 +88,8 @@ def factorized_cross_entropy(
         class_weight: (C, D) U, the output embedding of the classes (u in the paper).
         target: (...) y, int64 in [0, V), or `ignore_index`.
         classes: the class of each token.
-        label_smoothing: ε in [0, 1), over the joint distribution: ε/(V−1) goes to every token but
-            the target.
+        label_smoothing: ε in [0, 1], over the joint distribution: every token gets ε/V, and the
+            target the rest.
         ignore_index: target value of the positions that contribute nothing (padding).
         sorted_targets: `classes.sort(target, ignore_index)`, if it was called before.
 
@@ -117,7 +118,7 @@ def factorized_cross_entropy(
             dtype=dtype,
             wanted=tuple(map(wants_gradient, inputs)),
         )
-    loss = with_gradients(values[0].sum(), inputs, gradients, sorted_targets.starts[-1])
+    loss = with_gradients(values[0], inputs, gradients, sorted_targets.on_host.tolist()[-1])
     losses, class_nll, token_nll = values.view(3, *target.shape)
     return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
 
@@ -150,8 +151,7 @@ def _values_and_gradients(
     grad_class_weight = torch.zeros_like(class_weight, dtype=wide) if wanted[2] else None  # C x D
 
     # Of the target distribution Q each token has `share`, and the target `at_target` more.
-    share = label_smoothing / max(classes.vocabulary - 1, 1)
-    at_target = 1 - label_smoothing - share
+    share, at_target = label_smoothing / classes.vocabulary, 1 - label_smoothing
     rest = torch.zeros_like(log_p1) if share else None  # n, the loss of the shares
 
     # The class term is small, and all in float32, since each row of U is a sum over many positions.

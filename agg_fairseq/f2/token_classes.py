@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..functional.gated_cross_entropy import known_targets
-from ..functional.host_copy import HostCopy
+from ..functional.gated_cross_entropy import HostCopy, known_targets
 
 TILE = 256  # the most tokens of one class that are reduced at a time
 

@@ -14,18 +14,18 @@ is built (M).
     (argparse.Namespace added)                            checkpoint                    checkpoints with a Namespace
     Trainer._build_optimizer            trainer           import        the process     a model is completed, an
                                                                                         optimizer learns which it trains
-    task.get_batch_iterator             hooks             C     the task instance       length of an epoch; a resume
+    task.get_batch_iterator             criterions/base   C     the task instance       length of an epoch; a resume
                                                                                         sees the same batches
-    task.train_step                     hooks             C     the task instance       update number, dummy batches,
+    task.train_step                     criterions/base   C     the task instance       update number, dummy batches,
                                                                                         buffers on the model's device
-    task.optimizer_step                 hooks             C     the task instance       counts are complete; frozen
+    task.optimizer_step                 criterions/base   C     the task instance       counts are complete; frozen
                                                                                         rows are put back
-    task.get_checkpoint_dict,           hooks             C     the task instance       the criterion's state in
+    task.get_checkpoint_dict,           criterions/base   C     the task instance       the criterion's state in
     task.set_checkpoint_dict (added)                                                    checkpoints
     checkpoint_utils.PathManager        atomic_saving     T     the process             a killed training leaves no
                                                                                         truncated checkpoint
     decoder.output_layer                output_layer      T     a call of forward       features without the logits
-    atexit: destroy_process_group       hooks             C     trainings over gloo     torch may abort the process
+    atexit: destroy_process_group       criterions/base   C     trainings over gloo     torch may abort the process
     gradient hook on W; rows of W, its  freeze_rare,      T     while rows are frozen   rows that do not move at all
     float32 copies                      output_layer
     decoder.output_projection,          models/           M     the decoder instance    fairseq's builders name the

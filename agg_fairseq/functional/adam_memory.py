@@ -21,7 +21,7 @@ import math
 import torch
 from torch import Tensor
 
-from .counts import whole_counts
+from .gates import whole_counts
 
 FEWEST = 4
 """Tokens with fewer occurrences in the training text are left out by the rule: they teach too

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .early_gradients import refuse_second_derivatives, working_dtype
-from .gated_cross_entropy import product, sums_in_float32
+from .gated_cross_entropy import refuse_second_derivatives
+from .softmax_layer import product, sums_in_float32, working_dtype
 
 BLOCK_ELEMENTS = 2**24
 """Numbers of the gradient that are held in float32 at a time: 64 MiB."""

@@ -22,30 +22,109 @@ target first, in chunks, and their gate is applied once to the sum; then, with w
 the rare ones, whose residuals `P − Q` are gated one by one, with the target's entry put back.
 
 Cost: the three products of plain cross-entropy (6·N·V·D operations), and between them one pass over
-the logits (`softmax_residual.py`). Beyond inputs and gradients, one chunk of logits is held, on a
-GPU with its residual. The products take the dtype of the features (under autocast, autocast's) and
-are summed in float32 (float64 for float64 features); in between, everything is in float32. In
-float16, whose smallest number is above the tail of P, residuals are multiplied by up to 2^10 before
-they are rounded. The host waits for a GPU only to learn how many positions are common, rare and
-ignored, and not even for that if `order_positions` was called before the model's forward pass.
+the logits (`softmax_layer.py`). Beyond inputs and gradients, one chunk of logits is held, on a GPU
+with its residual. The gradients are formed in the forward pass, so that nothing is computed twice,
+and half precision does not make them underflow before the loss scale is applied. The products take
+the dtype of the features (under autocast, autocast's) and are summed in float32 (float64 for
+float64 features); in between, everything is in float32. In float16, whose smallest number is above
+the tail of P, residuals are multiplied by up to 2^10 before they are rounded. The host waits for a
+GPU only to learn how many positions are common, rare and ignored, and not even for that if
+`order_positions` was called before the model's forward pass.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .early_gradients import chunk_rows, wants_gradient, with_gradients, working_dtype
 from .gates import Gates
-from .host_copy import HostCopy
-from .softmax_residual import ChunkValues, Terms, gate_columns_, residual_of_chunk
+from .softmax_layer import (
+    ChunkValues,
+    Terms,
+    add_product_,
+    aligned,
+    chunk_rows,
+    compiled,
+    gate_columns_,
+    product,
+    product_dtype,
+    residual_of_chunk,
+    sums_in_float32,
+    working_dtype,
+)
 from .unlikelihood import Candidates
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def gated_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    gates: Gates | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """torch's `F.linear_cross_entropy` with gates: the cross-entropy of a linear layer, whose
+    gradient into the layer is gated.
+
+    Equal in value, and without gates in gradient, to
+
+        F.cross_entropy(F.linear(input, linear_weight, linear_bias), target, …)
+
+    without ever holding the logits of more than one chunk of positions. `gated_likelihood` also
+    returns what can be logged, and takes other terms of the loss.
+
+    Args:
+        input: (..., D) H, floating point.
+        linear_weight: (V, D) W, the output embedding.
+        target: (...) y, int64 in [0, V), or `ignore_index`.
+        linear_bias: (V,) b; its gradient is gated like that of W.
+        gates: how much of the gradient each row of W and entry of b receives; None is all of it.
+        reduction: "mean" over the targets, "sum", or "none", for which the gradient is formed in
+            the backward pass, where the logits are computed once more.
+        ignore_index: target value of the positions that contribute nothing (padding).
+        label_smoothing: ε in [0, 1]. As torch does it, each token gets ε/V, and the target the rest.
+
+    Returns:
+        A scalar, or the losses (...), in nats, in float32 (float64 for float64 features).
+
+    Raises:
+        ValueError, RuntimeError: as `gated_likelihood`.
+
+    Examples:
+        >>> H, W = torch.ones(2, 3), torch.zeros(4, 3, requires_grad=True)
+        >>> round(gated_cross_entropy(H, W, torch.tensor([1, 3])).item(), 4)  # log 4
+        1.3863
+
+    Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23. Their Eq. 10
+    adds a second term of equal value that only routes gradients; here the value is the
+    likelihood's, once.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(
+            f"expected reduction to be one of {', '.join(REDUCTIONS)}, got {reduction!r}"
+        )
+    options: dict[str, Any] = {
+        "gates": gates, "ignore_index": ignore_index, "label_smoothing": label_smoothing,
+    }  # fmt: skip
+    if reduction == "none":
+        # under autocast, which ends before the backward pass
+        input = input.to(product_dtype(input))
+        return _LossOfPositions.apply(options, target, input, linear_weight, linear_bias)
+    loss = gated_likelihood(input, linear_weight, target, bias=linear_bias, **options).loss
+    return loss / (target != ignore_index).sum() if reduction == "mean" else loss
 
 
 class CrossEntropyOutput(NamedTuple):
-    """The result of `gated_cross_entropy`; in nats, zero at ignored positions."""
+    """The result of `gated_likelihood`; in nats, zero at ignored positions."""
 
     loss: Tensor  # scalar, summed over positions; the only field that carries a gradient
     # The others are shaped like `target`.
@@ -58,7 +137,7 @@ class CrossEntropyOutput(NamedTuple):
     prediction: Tensor | None = None  # the arg-max of P, int64; None without `predict`
 
 
-def gated_cross_entropy(
+def gated_likelihood(
     features: Tensor,
     weight: Tensor,
     target: Tensor,
@@ -76,27 +155,17 @@ def gated_cross_entropy(
     predict: bool = False,
     order: "PositionOrder | None" = None,
 ) -> CrossEntropyOutput:
-    """Cross-entropy of `softmax(features weightᵀ + bias)` whose gradient into `weight` is gated.
+    """The sum that `gated_cross_entropy` is without reduction, its values at each position, and
+    terms that may be added to it; the objectives are made of it.
 
-    Equal in value to
-
-        logits = scale * (features @ weight.T + bias)
-        logits = softcap * torch.tanh(logits / softcap)  # if given
-        loss = F.cross_entropy(logits.flatten(0, -2), target.flatten(), ignore_index=ignore_index, reduction="sum")
-
-    and in gradient to `agg_fairseq.functional.naive_gated_cross_entropy`, without ever holding the
-    logits of more than one chunk of positions. `backward` may run once, since the graph holds the
-    gradients themselves.
+    Equal in value and gradient to `naive_gated_cross_entropy` of the same arguments. `backward` may
+    run once, since the graph holds the gradients themselves.
 
     Args:
-        features: (..., D) H, floating point.
-        weight: (V, D) W, the output embedding.
-        target: (...) y, int64 in [0, V), or `ignore_index`.
-        bias: (V,) b, added to the logits; its gradient is gated like that of W.
-        gates: how much of the gradient each row of W and entry of b receives; None is plain
-            likelihood.
-        label_smoothing: ε in [0, 1). As fairseq does it, ε/(V−1) goes to every token but the
-            target.
+        features: (..., D) H, the `input` of `gated_cross_entropy`.
+        weight: (V, D) W, its `linear_weight`.
+        target: this, `gates`, `label_smoothing` and `ignore_index` as there.
+        bias: (V,) b, its `linear_bias`.
         position_weight: like `target`, the weight of the likelihood of each position, for example
             that of `FaceObjective`; None is 1. It receives no gradient.
         candidates: tokens that should not follow, which adds `−α Σ_c log(1 − P[c])` at each
@@ -107,10 +176,9 @@ def gated_cross_entropy(
             is lowered by `ε ‖w_y‖ ‖h‖` where `w_y·h > 0`, which is what a perturbation of w_y of
             length `ε ‖w_y‖` can do at most. All terms are those of the lowered logits. The
             perturbation itself carries no gradient.
-        scale: s, by which the logits are multiplied, not 0.
-        softcap: c > 0, the bound of the logits, as in Gemma 2; None is none. It cannot be combined
-            with `adv_epsilon`.
-        ignore_index: target value of the positions that contribute nothing (padding).
+        scale: s, not 0: the logits are s (H Wᵀ + b).
+        softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; None does not. It cannot
+            be combined with `adv_epsilon`.
         predict: also return the arg-max of P, of the logits as they are without `adv_epsilon`.
         order: the result of `order_positions` for these targets, gates and `ignore_index`; None
             calls it, and then waits for a GPU.
@@ -119,24 +187,15 @@ def gated_cross_entropy(
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
         RuntimeError: a target is out of its range; or whatever else PyTorch says of arguments that
             do not fit.
-
-    Examples:
-        >>> H, W = torch.ones(2, 3), torch.zeros(4, 3, requires_grad=True)
-        >>> out = gated_cross_entropy(H, W, torch.tensor([1, 3]))
-        >>> round(out.loss.item(), 4)  # 2 log 4
-        2.7726
-
-    Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23. Their Eq. 10
-    adds a second term of equal value that only routes gradients; here the value is the
-    likelihood's, once.
     """
     check_arguments(features, target, label_smoothing)
-    if position_weight is not None and position_weight.shape != target.shape:
-        raise ValueError(
-            f"expected position_weight {tuple(target.shape)}, got {tuple(position_weight.shape)}"
-        )
-    if position_weight is not None:  # whatever it is at ignored positions
+    if position_weight is not None:
+        if position_weight.shape != target.shape:
+            found = tuple(position_weight.shape)
+            raise ValueError(f"expected position_weight {tuple(target.shape)}, got {found}")
+        # whatever it is at ignored positions
         position_weight = position_weight.detach().masked_fill(target == ignore_index, 0.0)
+        position_weight = position_weight.reshape(-1)
     check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon)
     if not math.isfinite(scale) or scale == 0:
         raise ValueError(f"expected a finite scale that is not 0, got {scale}")
@@ -146,8 +205,6 @@ def gated_cross_entropy(
         )
     if scale != 1:  # s (H Wᵀ + b) = (s H) Wᵀ + s b
         features, bias = features * scale, None if bias is None else bias * scale
-    if weight.size(0) == 1:  # no token but the target
-        label_smoothing = 0.0
     if order is None:
         rare = None if gates is None else gates.rare
         order = order_positions(target, len(weight), rare, ignore_index)
@@ -155,7 +212,7 @@ def gated_cross_entropy(
         vocabulary=len(weight),
         label_smoothing=label_smoothing,
         softcap=softcap,
-        position_weight=None if position_weight is None else position_weight.reshape(-1),
+        position_weight=position_weight,
         candidates=candidates,
         ul_alpha=ul_alpha,
         adv_epsilon=adv_epsilon,
@@ -170,22 +227,46 @@ def gated_cross_entropy(
         gates=gates,
         terms=terms,
     )
-    loss = with_gradients(values["losses"].sum(), inputs, gradients, order.positions)
+    loss = with_gradients(values["losses"], inputs, gradients, order.positions)
     return CrossEntropyOutput(loss, **{name: v.view(target.shape) for name, v in values.items()})
+
+
+class HostCopy:
+    """Numbers of a device on their way to the host, which waits for them when it reads them."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._arrival = (
+            torch.cuda.current_stream(numbers.device).record_event() if numbers.is_cuda else None
+        )
+
+    def read(self) -> Tensor:
+        """The numbers, on the CPU; on a CPU the very tensor that was given."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._numbers
+
+    def tolist(self) -> list[int]:
+        """The numbers as a list."""
+        return self.read().tolist()
 
 
 class PositionOrder(NamedTuple):
     """The order in which the loop takes the positions, and how many of each kind there are."""
 
-    rows: Tensor  # (N,) int64: positions with a common target, with a rare one, and ignored ones
-    positions: Tensor  # scalar, the number of positions with a target
+    kind: Tensor  # (N,) uint8, 0 where the target is common, 1 where it is rare, 2 where ignored
     sizes: HostCopy  # the numbers of positions with a common target, and with any
+
+    @property
+    def positions(self) -> int:
+        """The number of positions with a target."""
+        return self.sizes.tolist()[1]
 
 
 def order_positions(
     target: Tensor, vocabulary: int, rare: Tensor | None = None, ignore_index: int = -100
 ) -> PositionOrder:
-    """Orders the positions by the kind of their target; on a GPU without making the host wait.
+    """Finds the kind of each position's target; on a GPU without making the host wait.
 
     Call it before the forward pass of the model: its result will be there when the loss is formed.
 
@@ -200,13 +281,11 @@ def order_positions(
     """
     y, ignored = known_targets(target, vocabulary, ignore_index)
     if rare is None:
-        is_rare = torch.zeros(1, dtype=torch.uint8, device=y.device).expand(vocabulary)
-    else:
-        is_rare = rare.view(torch.uint8)
-    # 0 common, 1 rare, 2 ignored. A GPU checks here that targets are in [0, V).
-    kind, rows = torch.where(ignored, 2, is_rare.index_select(0, y)).sort(stable=True)
-    sizes = torch.searchsorted(kind, torch.arange(1, 3, dtype=kind.dtype, device=kind.device))
-    return PositionOrder(rows, sizes[1], HostCopy(sizes))
+        rare = torch.zeros(1, dtype=torch.bool, device=y.device).expand(vocabulary)
+    # A GPU checks here that targets are in [0, V).
+    kind = rare.view(torch.uint8).index_select(0, y).masked_fill_(ignored, 2)
+    borders = torch.arange(1, 3, dtype=kind.dtype, device=kind.device)
+    return PositionOrder(kind, HostCopy((kind[:, None] < borders).sum(0)))
 
 
 def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -217,8 +296,10 @@ def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[T
     y = target.reshape(-1)
     ignored = y == ignore_index
     y = y.masked_fill(ignored, 0)
-    if y.device.type == "cpu" and not ((y >= 0) & (y < vocabulary)).all():
-        raise RuntimeError(f"expected targets in [0, {vocabulary}) or {ignore_index} (ignored)")
+    if y.device.type == "cpu" and len(y):
+        least, most = map(int, y.aminmax())
+        if least < 0 or most >= vocabulary:
+            raise RuntimeError(f"expected targets in [0, {vocabulary}) or {ignore_index} (ignored)")
     return y, ignored
 
 
@@ -229,8 +310,13 @@ def check_arguments(features: Tensor, target: Tensor, label_smoothing: float) ->
         raise ValueError(
             f"expected floating-point features (..., D) and target of shape (...), got {found}"
         )
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
+    check_smoothing(label_smoothing)
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Raises ValueError if ε is not in [0, 1]."""
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"expected label_smoothing in [0, 1], got {label_smoothing}")
 
 
 def check_weights(**weights: float) -> None:
@@ -249,7 +335,7 @@ def values_and_gradients(
     order: PositionOrder,
     *,
     wanted: tuple[bool, ...],
-    gates: Gates | None = None,
+    gates: Gates | None,
     terms: Terms,
 ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
     """The loop over chunks of H (N, D), W (V, D), b (V,) or None and y (N,).
@@ -263,9 +349,13 @@ def values_and_gradients(
     # multiplied in float32.
     operand = dtype if sums_in_float32(dtype, features.device) else wide
     common, positions = order.sizes.tolist()
-    rows = order.rows[:positions]
-    in_order = common == len(target)  # the slices of a chunk are views, and nothing is copied
-    y_of_rows = target if in_order else target.index_select(0, rows)
+    # Where all positions are common, they stay in order: their chunks are views.
+    in_order = 0 < common == len(target)
+    if in_order:
+        rows, y_of_rows = torch.arange(common, device=target.device), target
+    else:
+        rows = order.kind.sort(stable=True).indices[:positions]
+        y_of_rows = target.index_select(0, rows)
     with torch.autocast(features.device.type, enabled=False):
         w = aligned(weight.to(dtype).to(operand))
         gradients = Gradients.zeros(features, w, bias, wanted, positions)
@@ -281,14 +371,15 @@ def values_and_gradients(
         results: list[ChunkValues] = []
         for start in range(0, positions, size):
             chunk = slice(start, min(start + size, positions))
-            h = features[chunk] if in_order else features.index_select(0, rows[chunk])
+            rows_of_chunk = rows[chunk]
+            h = features[chunk] if in_order else features.index_select(0, rows_of_chunk)
             h, y = h.to(dtype).to(operand), y_of_rows[chunk]  # C x D, C
             logits = product(h, w.t(), out=memory[: len(y)])
             m = None if margin is None else margin[chunk]
-            matrix, result = residual_of_chunk(logits, y, rows[chunk], bias, m, terms, dtype)
+            matrix, result = residual_of_chunk(logits, y, rows_of_chunk, bias, m, terms, dtype)
             results.append(result)
             residual = matrix.to(operand)  # C x V, or a little wider
-            gradients.add_features(residual, w, chunk if in_order else rows[chunk])
+            gradients.add_features(residual, w, chunk if in_order else rows_of_chunk)
             if start >= alone:
                 number = max(0, common - start)  # of common positions in the chunk
                 gate_columns_(residual[:number], y[:number], at_common)
@@ -298,7 +389,7 @@ def values_and_gradients(
                 gradients.gate_rows_(at_common)
         if margin is not None and gradients.features is not None and results:
             subtract_perturbation_(gradients.features, features, rows, margin, results)
-    copied = None if in_order and results else rows
+    copied = None if in_order else rows
     values = values_of_positions(results, copied, target, margin, terms, wide)
     return values, gradients.unscaled(terms.residual_scale(dtype), len(weight))
 
@@ -351,7 +442,7 @@ class Gradients:
     def gate_rows_(self, gate: Tensor) -> None:
         """Multiplies the rows of W and the entries of b by their gates (V,)."""
         if self.weight is not None:
-            self.weight[: len(gate)].mul_(gate[:, None])
+            compiled(_multiply_rows_, (self.weight[: len(gate)], gate))
         if self.bias is not None:
             self.bias.mul_(gate)
 
@@ -364,6 +455,10 @@ class Gradients:
                 if gradient is not None:
                     gradient.div_(scale)
         return gradients
+
+
+def _multiply_rows_(matrix: Tensor, factors: Tensor) -> None:
+    matrix.mul_(factors[:, None])
 
 
 def margins(features: Tensor, weight: Tensor, rows: Tensor, y: Tensor, epsilon: float) -> Tensor:
@@ -400,25 +495,27 @@ def values_of_positions(
 
     Without `rows`, the chunks have all positions in order, at least one.
     """
-    names = ["nll", "losses"] + ["ul_loss"] * (terms.candidates is not None)
-    names += ["prediction"] * terms.predict
-    values: dict[str, Tensor] = {}
-    for name in names:
+
+    def of_positions(name: str, dtype: torch.dtype = dtype) -> Tensor:
+        """(N,), a value of all chunks."""
         of_chunks = [getattr(result, name) for result in results]
-        if name == "losses" and all(result.losses is result.nll for result in results):
-            values[name] = values["nll"]
-        elif rows is None:
-            values[name] = torch.cat(of_chunks)
-        else:
-            is_token = name == "prediction"
-            values[name] = torch.zeros_like(target, dtype=torch.int64 if is_token else dtype)
-            if results:
-                values[name].index_copy_(0, rows, torch.cat(of_chunks))
+        if rows is None:
+            return torch.cat(of_chunks)
+        values = torch.zeros_like(target, dtype=dtype)
+        return values.index_copy_(0, rows, torch.cat(of_chunks)) if of_chunks else values
+
+    nll = of_positions("nll")
+    values = {"nll": nll, "losses": nll}
+    if any(result.losses is not result.nll for result in results):
+        values["losses"] = of_positions("losses")
+    if terms.candidates is not None:
+        values["ul_loss"] = of_positions("ul_loss")
+    if terms.predict:
+        values["prediction"] = of_positions("prediction", torch.int64)
     if margin is not None:
         if rows is not None:
-            margin = torch.zeros_like(values["nll"]).index_copy_(0, rows, margin)
-        values["adv_loss"] = values["nll"]
-        values["nll"] = nll_without_margin(values["nll"], margin)
+            margin = torch.zeros_like(nll).index_copy_(0, rows, margin)
+        values["adv_loss"], values["nll"] = nll, nll_without_margin(nll, margin)
     return values
 
 
@@ -428,47 +525,99 @@ def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
     With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] + m). So
     log A − z[y] + m is −log P' + log(1 − P').
     """
-    return torch.nn.functional.softplus(nll + torch.log(-torch.expm1(-nll)) - margin)
+    return F.softplus(nll + torch.log(-torch.expm1(-nll)) - margin)
 
 
-def product_dtype(features: Tensor) -> torch.dtype:
-    """The dtype in which a linear layer multiplies the features: theirs, or that of autocast."""
-    device = features.device.type
-    if torch.is_autocast_enabled(device) and features.dtype != torch.float64:
-        return torch.get_autocast_dtype(device)
-    return features.dtype
+def wants_gradient(tensor: Tensor | None) -> bool:
+    """Will a backward pass ask for the gradient of this tensor?"""
+    return tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
 
 
-def aligned(weight: Tensor) -> Tensor:
-    """W, in half precision with rows of zeros until their number is a multiple of 8.
+def with_gradients(
+    losses: Tensor,
+    inputs: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None],
+    positions: int,
+) -> Tensor:
+    """The sum of losses, as a function of `inputs` whose gradients are known.
 
-    Products of half precision with another number of rows or columns take a multiple of the time
-    on a GPU.
+    `backward` may run once, since it multiplies the gradients in their own memory; a second run is
+    a RuntimeError, and so are second derivatives. A loss without targets has a gradient of 0, also
+    where it is divided by their number.
+
+    Args:
+        losses: (N,) the summands, without a graph.
+        inputs: what they are functions of.
+        gradients: of the sum with respect to each input; None where none is wanted. They are used
+            up.
+        positions: the number of targets that the loss is summed over.
     """
-    if weight.dtype in (torch.float32, torch.float64) or len(weight) % 8 == 0:
-        return weight
-    return torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % 8))
+    return _WithGradients.apply(losses, gradients, positions, *inputs)
 
 
-def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
-    """Can torch sum products of this dtype in float32, at least?
+class _WithGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, losses: Tensor, gradients: Any, positions: int, *inputs: Any) -> Tensor:
+        ctx.gradients, ctx.positions = gradients, positions
+        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs]
+        return losses.sum()
 
-    Those of half precision on NVIDIA's GPUs.
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        if ctx.gradients is None:
+            raise RuntimeError(
+                "backward ran twice over the same loss, but its gradients are used up after the "
+                "first; compute the loss again"
+            )
+        gradients, ctx.gradients = ctx.gradients, None
+        found = [gradient for gradient in gradients if gradient is not None]
+        # Without targets they are 0, and stay so where the loss is divided by 0. A pass over them
+        # is saved where the factor is 1; but to read it on a GPU is to wait for that.
+        if ctx.positions and (grad_loss.is_cuda or grad_loss.item() != 1):
+            torch._foreach_mul_(found, grad_loss)
+        results = [
+            None if gradient is None else gradient.to(dtype)
+            for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
+        ]
+        return None, None, None, *results
+
+
+class _LossOfPositions(torch.autograd.Function):
+    """The losses of `gated_cross_entropy` without reduction.
+
+    The gradient of W is a sum over positions, whose factors are known in the backward pass alone:
+    there they are the weights of the positions.
     """
-    has_it = device.type == "cuda" and torch.version.hip is None
-    return has_it or dtype in (torch.float32, torch.float64)
+
+    @staticmethod
+    def forward(ctx: Any, options: dict[str, Any], target: Tensor, *inputs: Any) -> Tensor:
+        ctx.options = options
+        ctx.save_for_backward(target, *inputs)
+        features, weight, bias = inputs
+        return gated_likelihood(features, weight, target, bias=bias, **options).losses
+
+    @staticmethod
+    def backward(ctx: Any, grad_losses: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        target, *inputs = ctx.saved_tensors
+        copies: list[Any] = [
+            None if one is None else one.detach().requires_grad_(is_wanted)
+            for one, is_wanted in zip(inputs, ctx.needs_input_grad[2:], strict=True)
+        ]
+        features, weight, bias = copies
+        with torch.enable_grad():
+            options = {"position_weight": grad_losses, **ctx.options}
+            loss = gated_likelihood(features, weight, target, bias=bias, **options).loss
+        loss.backward()
+        return None, None, *(None if one is None else one.grad for one in copies)
 
 
-def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """`left @ right`, that of half precision summed and returned in float32."""
-    if left.dtype in (torch.float32, torch.float64):
-        return torch.mm(left, right, out=out)
-    return torch.mm(left, right, out_dtype=torch.float32, out=out)
+def refuse_second_derivatives() -> None:
+    """Raises RuntimeError in a backward pass with create_graph.
 
-
-def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> None:
-    """`total += alpha · left @ right`, with `total` in float32 or float64."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right, alpha=alpha)
-    else:
-        torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
+    torch's `once_differentiable` raises only where the incoming gradient has a graph too; otherwise
+    second derivatives would lack the part of this operation, without a word.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")

@@ -31,7 +31,7 @@ def naive_gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """The loss of `gated_cross_entropy`, of its arguments, from the logits of Eqs. 9–10. Holds
+    """The loss of `gated_likelihood`, of its arguments, from the logits of Eqs. 9–10. Holds
     several (N, V) tensors.
 
     The value, a scalar in nats, is that of the likelihood, with the gradients of the paper's sum.
@@ -55,8 +55,8 @@ def naive_gated_cross_entropy(
             logits = softcap * torch.tanh(logits / softcap)
         log_probs = F.log_softmax(logits, dim=1)  # n x V
         nll = -log_probs.gather(1, target[:, None]).squeeze(1)
-        share = label_smoothing / max(log_probs.size(1) - 1, 1)
-        losses = importance * ((1 - label_smoothing - share) * nll - share * log_probs.sum(1))
+        share = label_smoothing / log_probs.size(1)
+        losses = importance * ((1 - label_smoothing) * nll - share * log_probs.sum(1))
         if candidates is not None:  # the token-level objective of Welleck et al. (2020)
             tokens, is_candidate = candidates.at(position, target)  # n x U
             penalty = -torch.log1p(-log_probs.exp().gather(1, tokens))

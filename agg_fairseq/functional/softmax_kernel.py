@@ -12,7 +12,6 @@ Triton that fails is said in the log once.
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -80,16 +79,13 @@ def scaled_softmax(
     )  # fmt: skip
 
 
-def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor) -> bool:
-    """The same as `softmax_residual.gate_columns_`, if it can be done here; was it?"""
-    if not _can_run(matrix):
-        return False
+def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor) -> None:
+    """The same as `softmax_layer.gate_columns_`, where `can_run`."""
     blocks = -(-len(gate) // BLOCK)
     with _device_of(matrix):
         triton_kernels().gate[(len(matrix), blocks)](
             matrix, target, gate, len(gate), matrix.stride(0), BLOCK=BLOCK, num_warps=8
         )
-    return True
 
 
 _failed = False
@@ -118,7 +114,7 @@ def _launch(
 ) -> Tensor | None:
     """Runs the kernel over all rows; returns the matrix, or None if it cannot run."""
     global _failed
-    if not _can_run(logits):
+    if not can_run(logits):
         return None
     width = logits.size(1)
     out = logits if dtype == logits.dtype else logits.view(dtype)[:, :width]
@@ -139,12 +135,12 @@ def _launch(
         raise
     except Exception as error:  # if it is not Triton's, it comes again with the operations of torch
         _failed = True
-        _say_failed("Triton", error)
+        say_failed("Triton", error)
         return None
     return out
 
 
-def _can_run(tensor: Tensor) -> bool:
+def can_run(tensor: Tensor) -> bool:
     """Is there a kernel for this tensor, which is not a fake one on a machine without a GPU?"""
     if not tensor.is_cuda or tensor.dtype == torch.float64 or not torch.cuda.is_available():
         return False
@@ -157,7 +153,7 @@ def triton_kernels() -> Any:
     try:
         from . import triton_kernels as module
     except ImportError as error:
-        _say_failed("Triton", error)
+        say_failed("Triton", error)
         return None
     return module
 
@@ -169,30 +165,7 @@ def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(tensor.device)
 
 
-_not_compiled: set[Callable[..., Any]] = set()
-
-
-def compiled(
-    function: Callable[..., Any], tensors: tuple[Any, ...], numbers: tuple[Any, ...]
-) -> Any:
-    """`function(*tensors, *numbers)`, on a GPU by torch.compile if that works."""
-    first = tensors[0]
-    if first.is_cuda and torch.cuda.is_available() and function not in _not_compiled:
-        try:
-            return _compile(function)(*tensors, *numbers)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # if it is not the compiler's, it comes again below
-            _not_compiled.add(function)
-            _say_failed("torch.compile", error)
-    return function(*tensors, *numbers)
-
-
-@functools.cache
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=True)
-
-
-def _say_failed(compiler: str, error: Exception) -> None:
+def say_failed(compiler: str, error: Exception) -> None:
+    """Logs that a compiler is missing or fails, and why."""
     reason = str(error).strip().partition("\n")[0]
     logger.warning(f"the loss runs without {compiler}, and slower: {reason}")

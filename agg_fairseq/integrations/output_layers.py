@@ -28,7 +28,7 @@ def label_counts(
     collator: Callable[[list[Any]], Mapping[str, Any]] | None = None,
 ) -> Tensor:
     """Counts each token as a target in a dataset of a causal language model, (V,) int64, for
-    `agps_counts`.
+    `counts` of AGPS.
 
     Args:
         dataset: examples, or batches of them as of a DataLoader, with `labels` or else `input_ids`.

@@ -1,7 +1,7 @@
 """Gated training of a causal language model of Hugging Face transformers, with its Trainer or in a
 loop.
 
-    Trainer(model, args, train_dataset=data, callbacks=[GatedLoss(model, agg_rare_fraction=0.05)])
+    Trainer(model, args, train_dataset=data, callbacks=[GatedLoss(model, rare_fraction=0.3)])
 
 A transformers model computes `logits = lm_head(features)`, then
 `loss = loss_function(logits, labels, …)`. The logits are too late for gates, which treat the
@@ -26,7 +26,7 @@ import inspect
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -42,7 +42,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax, factorized_cross_entropy
 from ..modules.linear_logits import NotLinear, ScaleAndCap, leaves, linear_logits, name_of
-from ..objective import AggObjective, AgpsObjective, MicroBatch, Objective
+from ..objective import AggObjective, AgpsObjective, FaceObjective, MicroBatch, Objective
 from .output_layers import IGNORED
 
 try:
@@ -59,7 +59,13 @@ __all__ = ["GatedLoss"]
 
 logger = logging.getLogger(__name__)
 
-METHODS: dict[str, type[Objective]] = {"agg": AggObjective, "agps": AgpsObjective, "mle": Objective}
+METHODS: dict[str, type[Objective]] = {
+    "agg": AggObjective,
+    "agps": AgpsObjective,
+    "face": FaceObjective,
+    "mle": Objective,
+}
+GATED = ("agg", "agps")  # methods with a rare group
 TERMS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")  # which a factorized output layer lacks
 LOSS = inspect.signature(ForCausalLMLoss)
 TINY, HUGE = 2.0**-20, 2.0**40
@@ -93,25 +99,25 @@ class GatedLoss(TrainerCallback):
     model stay as they are. In training steps `output.logits` is None. A copy of the model, also by
     `copy.deepcopy` or `torch.save`, is a plain model, which may get a GatedLoss of its own.
 
-    With Trainer, the window of AGG is one epoch unless `agg_window` is given, in at most 64 parts
+    With Trainer, the window of AGG is one epoch unless `window` is given, in at most 64 parts
     of equally many updates, the oldest of which is forgotten at a time. The counts are saved with
     the schedule of the learning rate, in `scheduler.pt` of each checkpoint, and restored on resume.
     In a loop of your own, call `commit_update` after each step of the optimizer, and keep
-    `state_dict` in the checkpoint; the window is 1,000 updates unless `agg_window` is given. Within
+    `state_dict` in the checkpoint; the window is 1,000 updates unless `window` is given. Within
     an update, a batch is counted once, however often its loss is computed.
 
     Args:
         model: a decoder-only language model that ends in a linear layer, tied to the input
             embedding or not, with or without bias, whose logits are not changed but for a scale and
             a soft cap; or a model of PEFT over one, whose output layer trains (`modules_to_save`).
-        method: "agg", "agps" or "mle".
+        method: "agg", "agps", "face" or "mle".
         tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in
             reserve, and the rows beyond its vocabulary are then never rare either; they are no
             targets, and would fill the rare group.
-        **options: those of `AggObjective` and `AgpsObjective` with the prefix `agg_` or `agps_`,
-            such as `agg_rare_fraction=0.3`; those of `Objective`, such as `label_smoothing` and
-            `cosreg_gamma`; and `excluded`, tokens that are never rare, by default the special
-            tokens of the model's configuration (padding, begin and end of a sequence).
+        excluded: tokens that are never rare; by default the special tokens of the model's
+            configuration (padding, begin and end of a sequence).
+        **options: those of the method's objective, such as `rare_fraction=0.3` of `AggObjective`,
+            and of `Objective`, such as `label_smoothing` and `cosreg_gamma`.
 
     Raises:
         UserError: the model is of a kind for which the gated loss would not be right. Most kinds
@@ -121,12 +127,18 @@ class GatedLoss(TrainerCallback):
     """
 
     def __init__(
-        self, model: PreTrainedModel, method: str = "agg", *, tokenizer: Any = None, **options: Any
+        self,
+        model: PreTrainedModel,
+        method: str = "agg",
+        *,
+        tokenizer: Any = None,
+        excluded: Iterable[int] | None = None,
+        **options: Any,
     ) -> None:
         if method not in METHODS:
             raise ValueError(
-                f"GatedLoss: expected the method agg, agps or mle, got {method!r}; terms such as "
-                "cosine regularization are options of each, such as cosreg_gamma=1.0"
+                f"GatedLoss: expected the method {', '.join(METHODS)}, got {method!r}; terms such "
+                "as cosine regularization are options of each, such as cosreg_gamma=1.0"
             )
         # of PEFT
         self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -137,7 +149,7 @@ class GatedLoss(TrainerCallback):
         head = self._output_layer()
         self._check_loss_function()
         vocabulary = head.weight.size(0)
-        excluded = {*options.pop("excluded", _special_tokens(model, vocabulary))}
+        spared = {*(_special_tokens(model, vocabulary) if excluded is None else excluded)}
         if tokenizer is not None:
             backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
             if not hasattr(backend, "to_str"):
@@ -146,20 +158,16 @@ class GatedLoss(TrainerCallback):
                     "fast one, as AutoTokenizer loads it, or its tokens as excluded=[…]"
                 )
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
-            excluded |= {*known.special_ids, *known.unused}
-        if min(excluded, default=0) < 0:  # which would count from the end
-            raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(excluded)}")
-        given = {
-            name.removeprefix(f"{method}_"): value
-            for name, value in options.items()
-            if value is not None
-        }
-        if method != "mle":
+            spared |= {*known.special_ids, *known.unused}
+        if min(spared, default=0) < 0:  # which would count from the end
+            raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(spared)}")
+        given = {name: value for name, value in options.items() if value is not None}
+        if method in GATED:
             given["excluded"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
-            mask[[*excluded]] = True
+            mask[[*spared]] = True
         self.method = method
         self.objective = METHODS[method](vocabulary, ignore_index=IGNORED, **given)
-        self._window_is_given = options.get("agg_window") is not None
+        self._takes_epoch = method == "agg" and "window" not in given
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
         self._step_hook: RemovableHandle | None = None
@@ -409,7 +417,8 @@ class GatedLoss(TrainerCallback):
             if is_same and labels.shape == one.shape and labels._version == version:
                 return micro_batch
         micro_batch = self.objective.micro_batch(target)
-        self._counted.append((labels, labels._version, micro_batch))
+        counted = micro_batch._replace(is_dummy=True)  # its predictions too are counted once
+        self._counted.append((labels, labels._version, counted))
         return micro_batch
 
     # The updates of a training
@@ -473,7 +482,8 @@ class GatedLoss(TrainerCallback):
                     f"GatedLoss: found the state of the method {state.get('method')!r}, which has "
                     "other counts or none; the window of counts starts empty"
                 )
-            counter.resize(window)
+            if window is not None:
+                counter.resize(window)
 
     # The events of Trainer
 
@@ -485,13 +495,14 @@ class GatedLoss(TrainerCallback):
                 "GPU with torchrun"
             )
         self.roll_back_update()
-        if (counter := self.objective.counter) is not None and not self._window_is_given:
+        counter = self.objective.counter
+        if counter is not None and self._takes_epoch:
             try:
                 batches = len(kwargs["train_dataloader"])
             except TypeError:
                 raise UserError(
                     "GatedLoss: the training data has no length to take the window of one epoch "
-                    "from; give agg_window=K, in updates"
+                    "from; give window=K, in updates"
                 ) from None
             counter.slots = MOST_SLOTS
             counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional import rarest, whole_counts
-from ..functional.rare import frequency_ranks
+from ..functional.gates import frequency_ranks
 
 GROUPS = ("frequent", "medium", "rare")
 AGG_SHARES = (0.3, 0.5, 0.2)

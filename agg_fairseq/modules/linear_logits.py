@@ -30,8 +30,8 @@ class LinearLogits(NamedTuple):
     softcap: float | None = None  # c > 0
 
 
-_answers: WeakKeyDictionary[nn.Module, tuple[Any, ScaleAndCap]] = WeakKeyDictionary()
-"""By output layer: its fingerprint when it was asked, and s and c."""
+_answers: WeakKeyDictionary[nn.Module, dict[bool, tuple[Any, ScaleAndCap]]] = WeakKeyDictionary()
+"""By output layer, and training or validation: its fingerprint when it was asked, and s and c."""
 
 
 def linear_logits(
@@ -44,8 +44,9 @@ def linear_logits(
 
     The layer is given random features of several positions and sizes. Its result has to be
     `s (H Wᵀ + b)`, with a soft cap or without, within the rounding of the dtypes, and to depend on
-    W and b alone, as autograd says. It is asked once, and again when a parameter is another object,
-    or another number or buffer is found in the layer or in what `logits_of` is a method of.
+    W and b alone, as autograd says. It is asked once in training and once in validation, and again
+    when a parameter is another object, or another number or buffer is found in the layer or in what
+    `logits_of` is a method of.
 
     Args:
         logits_of: the layer, (…, D) to (…, V): a module or a method.
@@ -59,14 +60,15 @@ def linear_logits(
     weight, bias = layer.weight, getattr(layer, "bias", None)
     owner = getattr(logits_of, "__self__", layer)
     fingerprint = (like.dtype, *_contents(owner), *_contents(*layer.modules()))
-    known, answer = _answers.get(layer, (None, (1.0, None)))
+    answers = _answers.setdefault(layer, {})
+    known, answer = answers.get(layer.training, (None, (1.0, None)))
     if known != fingerprint:
         # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
         with torch.inference_mode(False), torch.enable_grad(), hooks:
             # b anew: one that is computed without gradients, in validation, has no parameters
             answer = _ask(logits_of, weight, getattr(layer, "bias", None), like, model)
-        _answers[layer] = fingerprint, answer
+        answers[layer.training] = fingerprint, answer
     return LinearLogits(weight, bias, *answer)
 
 

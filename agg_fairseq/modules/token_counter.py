@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional.host_copy import HostCopy
+from ..functional.gated_cross_entropy import HostCopy
 
 
 class TokenCounter(nn.Module):
@@ -30,7 +30,7 @@ class TokenCounter(nn.Module):
     Args:
         vocabulary: V, the number of tokens.
         window: K >= 1, how many updates are remembered; None: all of them.
-        ignore_index: a target that is not counted, as in `gated_cross_entropy`.
+        ignore_index: a target that is not counted, as in the losses.
 
     Examples:
         >>> counter = TokenCounter(vocabulary=4, window=2)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agg_gates, rare_tokens
-from ..functional.softmax_kernel import compiled
+from ..functional.softmax_layer import compiled
 from ..modules import TokenCounter
 from .likelihood import Average, Objective, sum_over_workers
 
@@ -123,7 +123,7 @@ class AggObjective(Objective):
         if gates is None:
             return {}
         rare = gates.rare.sum()
-        return {"rare_tokens": (rare, 1), "rare_share": (rare / self.vocabulary, 1)}
+        return {"rare_tokens": (rare, 1), "rare_share": (rare, self.vocabulary)}
 
     def rare_group(self, appearances: Tensor, updates: int) -> Tensor:
         """(V,) bool, R, from the appearances (V,) in so many updates, at least 1."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
-from ..functional.softmax_kernel import compiled
+from ..functional.softmax_layer import compiled
 from .likelihood import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
@@ -51,10 +51,10 @@ class AgpsObjective(Objective):
         **options: Any,
     ) -> None:
         super().__init__(vocabulary, **options)
-        if not 0 <= rare_rank < vocabulary:
+        tokens = vocabulary if excluded is None else int((~excluded).sum())
+        if not 0 <= rare_rank < tokens:  # beyond that, no token would be rare
             raise ValueError(
-                f"expected rare_rank in [0, {vocabulary}), the size of the "
-                f"vocabulary, got {rare_rank}"
+                f"expected rare_rank in [0, {tokens}), as many tokens may be rare, got {rare_rank}"
             )
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}

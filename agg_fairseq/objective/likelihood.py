@@ -6,8 +6,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..functional import Gates, cosine_regularizer, gated_cross_entropy, previous_tokens
-from ..functional.gated_cross_entropy import PositionOrder, check_weights, order_positions
+from ..functional import Gates, cosine_regularizer, gated_likelihood, previous_tokens
+from ..functional.gated_cross_entropy import (
+    PositionOrder,
+    check_smoothing,
+    check_weights,
+    order_positions,
+)
 from ..modules import TokenCounter
 
 Average = tuple[Any, Any]
@@ -63,11 +68,10 @@ class Objective(nn.Module):
 
     Args:
         vocabulary: V, the number of rows of the output embedding.
-        label_smoothing: ε in [0, 1), as in fairseq: ε/(V−1) for each token but the target.
+        label_smoothing: ε in [0, 1], as in torch: ε/V for each token, the rest for the target.
         ul_alpha: weight of the unlikelihood of tokens seen earlier in their sequence, which is a
             row of the batch (Welleck et al. 2020); 0, here and in what follows, leaves a term out.
-        adv_epsilon: ε of adversarial training, as of `functional.gated_cross_entropy` (Wang et al.
-            2019).
+        adv_epsilon: ε of adversarial training, as of `functional.gated_likelihood` (Wang et al. 2019).
         cosreg_gamma: weight of `functional.cosine_regularizer` of W, once per update (Gao et al.
             2019). It is not gated.
         ignore_index: the target at positions without one.
@@ -96,8 +100,7 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon, cosreg_gamma=cosreg_gamma)
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"expected label_smoothing in [0, 1), got {label_smoothing}")
+        check_smoothing(label_smoothing)
         self.ul_alpha, self.adv_epsilon, self.cosreg_gamma = ul_alpha, adv_epsilon, cosreg_gamma
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
         self.ignore_index, self.padding_row = ignore_index, padding_row
@@ -176,12 +179,12 @@ class Objective(nn.Module):
             features: (B, T, D), the input of the output layer.
             weight: W (V, D).
             target: (B, T) int64 in [0, V), or `ignore_index`.
-            bias: this, `scale` and `softcap` as of `functional.gated_cross_entropy`.
+            bias: this, `scale` and `softcap` as of `functional.gated_likelihood`.
             micro_batch: the result of `micro_batch`, if that was called; None calls it.
             denominator: as of `complete`; None takes the number of targets.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
-        output = gated_cross_entropy(
+        output = gated_likelihood(
             features,
             weight,
             target,
@@ -201,19 +204,15 @@ class Objective(nn.Module):
         if output.prediction is not None and not micro_batch.is_dummy:
             self.count_predictions(output.prediction, target)
         targets = micro_batch.order.positions
-        terms = {"ul_loss": output.ul_loss, "adv_loss": output.adv_loss}
-        logged = {
-            name: (term.sum() / math.log(2), targets)
-            for name, term in terms.items()
-            if term is not None
-        }
-        logged = self.to_log(micro_batch.gates) | logged
-        return self.complete(
-            output, weight, targets if denominator is None else denominator, logged
-        )
+        logged = self.to_log(micro_batch.gates)
+        for name, term in (("ul_loss", output.ul_loss), ("adv_loss", output.adv_loss)):
+            if term is not None:
+                logged[name] = term.sum() / math.log(2), targets
+        denominator = targets if denominator is None else denominator
+        return self.complete(output, weight, denominator, logged)
 
     def complete(
-        self, output: Any, weight: Tensor, denominator: int | Tensor, logged: dict[str, Average]
+        self, output: Any, weight: Tensor, denominator: int, logged: dict[str, Average]
     ) -> ObjectiveOutput:
         """Adds the terms of W (V, D) to the loss of a micro-batch.
 
@@ -226,16 +225,9 @@ class Objective(nn.Module):
         loss = output.loss
         if self.cosreg_gamma:
             cosreg = cosine_regularizer(weight, ignore_index=self.padding_row)
-            logged = logged | {"cosreg": (cosreg.detach(), 1)}
-            term, empty = denominator * (self.cosreg_gamma * cosreg), denominator == 0
-            # A loss without targets is divided by 0, and the gradient is then 0 and not 0 · ∞.
-            loss = loss + (
-                torch.where(empty, 0.0, term)
-                if isinstance(empty, Tensor)
-                else 0.0
-                if empty
-                else term
-            )
+            logged["cosreg"] = cosreg.detach(), 1
+            if denominator:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
+                loss = loss + denominator * self.cosreg_gamma * cosreg
         return ObjectiveOutput(loss, output.losses, output.nll, logged)
 
     # The end of an update.

@@ -1,8 +1,7 @@
 """Writes the demo's text: the documentation that is bundled with every Python.
 
-These are the language reference in `pydoc_data.topics` and the docstrings of the standard library,
-which are read from the source without importing it. They are cleaned and split by document into
-train, valid and test.
+These are the language reference in `pydoc_data.topics` and the docstrings of the standard library.
+They are cleaned and split by document into train, valid and test.
 
     python -m scripts.data.python_documentation FOLDER
 """
@@ -20,15 +19,7 @@ from pathlib import Path
 
 from ..command import run
 
-SKIPPED_FOLDERS = {
-    "site-packages",
-    "dist-packages",
-    "test",
-    "tests",
-    "idle_test",
-    "lib2to3",
-    "__pycache__",
-}
+SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 HELD_OUT = {0: "valid", 1: "test"}  # of every 20 documents
 MIN_WORDS = 4
 
@@ -45,8 +36,7 @@ def documents() -> Iterator[list[str]]:
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    """All docstrings of a source file; none if it is not Python of this version, such as a
-    template."""
+    """All docstrings of a source file; none if it is a template, or Python of another version."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,20 +51,13 @@ def docstrings(path: Path) -> Iterator[str]:
 
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text that are not code, each on one line and without mark-up."""
-    prose = (
-        re.sub(r"\s+", " ", block).strip()
-        for block in re.split(r"\n\s*\n", text)
-        if not _looks_like_code(block)
-    )
-    cleaned = (
-        re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", paragraph).strip()
-        for paragraph in prose
-    )
-    return [
-        paragraph
-        for paragraph in cleaned
-        if len(re.findall(r"[A-Za-z]{2,}", paragraph)) >= MIN_WORDS
-    ]
+    found = []
+    for block in re.split(r"\n\s*\n", text):
+        prose = re.sub(r"\s+", " ", block).strip()
+        prose = re.sub(r"[`*]|:[a-z]+:(?=`)|={3,}|-{3,}|\.\. ", "", prose).strip()
+        if not _looks_like_code(block) and len(re.findall(r"[A-Za-z]{2,}", prose)) >= MIN_WORDS:
+            found.append(prose)
+    return found
 
 
 def _looks_like_code(block: str) -> bool:
@@ -87,11 +70,10 @@ def _looks_like_code(block: str) -> bool:
 
 
 def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
-    """Paragraphs by split. Each document is in one split as a whole; a paragraph that was seen
-    before is dropped."""
+    """Paragraphs by split, each once. A document is in one split as a whole."""
     splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     seen: set[str] = set()
-    for number, document in enumerate(document for document in everything if document):
+    for number, document in enumerate(filter(None, everything)):
         fresh = [paragraph for paragraph in dict.fromkeys(document) if paragraph not in seen]
         seen.update(fresh)
         splits[HELD_OUT.get(number % 20, "train")] += fresh

@@ -6,7 +6,7 @@
 RUNS=${RUNS:-runs/cures} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 10000
-agg="criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=200" beta2="optimizer.adam_betas='(0.9,0.999)'"
+agg="criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=200"
 bias=model._name=transformer_lm_unigram
 train cures/mle mle
 train cures/mle mle-beta2-0.999 $beta2

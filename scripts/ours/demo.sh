@@ -18,7 +18,7 @@ shared="dataset.max_tokens=512 optimization.max_update=1000 checkpoint.save_inte
   dataset.required_batch_size_multiple=8"
 train demo/mle mle $shared
 train demo/mle agg $shared criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=120
-train demo/mle mle-beta2-0.999 $shared optimizer.adam_betas="'(0.9,0.999)'"
+train demo/mle mle-beta2-0.999 $shared $beta2
 
 eval_lm --calibrate valid eval.json
 table demo --changes

@@ -6,7 +6,6 @@
 #          0.001 (-low), 0.003 or 0.01 (-high). 10 minutes, and 3 each, on a core of an AMD EPYC
 RUNS=${RUNS:-runs/fine-tuning} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
-beta2="optimizer.adam_betas='(0.9,0.999)'"
 corpus $RUNS/old wikitext2/prepare.sh --tokenizer sentencepiece --vocabulary ${VOCABULARY:-8000}
 old=$data
 train cures/mle before $beta2 optimization.max_update=6120 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001

@@ -44,39 +44,32 @@ def measure(options: argparse.Namespace) -> None:
 
 def table(options: argparse.Namespace) -> None:
     """Prints the table, and draws the picture of one total perplexity against the other."""
-    curves = {
-        row: [totals(options.runs / row, text) for text in ("new", "old")] for row in options.rows
-    }
-    lines = []
+    curves, lines = {}, []
+    for row in options.rows:
+        curves[row] = [totals(options.runs / row, text) for text in ("new", "old")]
     for row, (new, old) in curves.items():
         result = Result.read(options.runs / row / "old.json")
         plain = curves.get(f"adam{next(filter(row.endswith, RATES))}")
-        lowest = None if plain is None else lowest_on_old(new, old, plain[0][0])
-        metrics = ("perplexity", "within_perplexity", "expected_over_observed", "moved")
-        absent = [result.value(row, metric, "absent") for metric in metrics]
-        values = zip(
-            (new[0], old[0], *absent, new[4], old[4], lowest),
-            (2, 2, 2, 2, 2, 3, 2, 2, 2),
-            strict=True,
-        )
-        lines.append(
-            [row, *(None if value is None else f"{value:,.{digits}f}" for value, digits in values)]
-        )
-    header = [
-        "",
-        "new text",
-        "old text",
-        "absent",
-        "within absent",
-        "E/O absent",
-        "moved",
-        "new text, 40%",
-    ]
-    print(format_table([*header, "old text, 40%", "old text at new + 1%"], lines))
-    draw(
-        {name: [curves[name + rate] for rate in RATES if name + rate in curves] for name in CURVES},
-        options.runs / "trade-off.png",
-    )
+        values = {
+            "new text": new[0],
+            "old text": old[0],
+            "absent": result.value(row, "perplexity", "absent"),
+            "within absent": result.value(row, "within_perplexity", "absent"),
+            "E/O absent": result.value(row, "expected_over_observed", "absent"),
+            "moved": result.value(row, "moved", "absent"),
+            "new text, 40%": new[4],
+            "old text, 40%": old[4],
+            "old text at new + 1%": plain and lowest_on_old(new, old, plain[0][0]),
+        }
+        cells = [row]
+        for title, value in values.items():
+            cells.append(value and f"{value:,.{3 if title == 'moved' else 2}f}")
+        lines.append(cells)
+    print(format_table(["", *values], lines))
+    pieces = {}
+    for name in CURVES:
+        pieces[name] = [curves[name + rate] for rate in RATES if name + rate in curves]
+    draw(pieces, options.runs / "trade-off.png")
 
 
 def picture(options: argparse.Namespace) -> None:
@@ -88,22 +81,16 @@ def picture(options: argparse.Namespace) -> None:
 
 
 def draw(curves: dict[str, list[list[list[float]]]], file: Path) -> None:
-    """The picture: by name, of each learning rate the perplexities of the new and of the old
-    text."""
+    """The picture: by name, of each learning rate the perplexities of both texts."""
     figure, (axis,) = style.new_panels(width=7.0, height=4.5)
     for index, (name, pieces) in enumerate(curves.items()):
-        # with gaps
-        new, old = (
-            [value for piece in pieces for value in (*piece[text], math.nan)] for text in (0, 1)
-        )
+        new, old = [], []
+        for piece in pieces:  # with gaps
+            new += [*piece[0], math.nan]
+            old += [*piece[1], math.nan]
         style.line(axis, index, new, old, name)
-    style.finish(
-        axis,
-        xscale="log",
-        yscale="log",
-        xlabel="perplexity, new text",
-        ylabel="perplexity, old text",
-    )
+    labels = {"xlabel": "perplexity, new text", "ylabel": "perplexity, old text"}
+    style.finish(axis, xscale="log", yscale="log", **labels)
     plots.save(style.finish_figure(figure), file, "png")
 
 
@@ -116,15 +103,13 @@ def totals(run: Path, text: str) -> list[float]:
 
 def lowest_on_old(new: list[float], old: list[float], plain: float) -> float | None:
     """The lowest perplexity of the old text where that of the new one is at most 1% above that of
-    `adam`, if it is.
-
-    Perplexities of shares between those measured are interpolated, in logarithms.
+    `adam`, if it is. Between the shares, logarithms are interpolated.
     """
     shares = np.linspace(0, 1, 1001)
-    allowed = np.interp(shares, SHARES, np.log(new)) <= math.log(1.01 * plain)
-    return (
-        math.exp(np.interp(shares[allowed], SHARES, np.log(old)).min()) if allowed.any() else None
-    )
+    allowed = shares[np.interp(shares, SHARES, np.log(new)) <= math.log(1.01 * plain)]
+    if not len(allowed):
+        return None
+    return math.exp(np.interp(allowed, SHARES, np.log(old)).min())
 
 
 if __name__ == "__main__":

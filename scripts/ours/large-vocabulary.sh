@@ -7,7 +7,6 @@ RUNS=${RUNS:-runs/large-vocabulary} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 40000
 shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001 dataset.max_tokens=512"
-beta2="optimizer.adam_betas='(0.9,0.999)'"
 larger="model.decoder_layers=4 model.decoder_embed_dim=256 model.decoder_input_dim=256 model.decoder_output_dim=256
   model.decoder_ffn_embed_dim=1024 optimization.lr=[0.003]"
 train cures/mle mle $shared

@@ -13,7 +13,6 @@ shared="size=$(size agg-study) dataset.max_tokens=8192 optimization.update_freq=
   lr_scheduler.warmup_updates=300"
 tokens=8192 window=${WINDOW:-1000}
 if [ "$SIZE" = tiny ]; then shared=size=tiny tokens=2048 window=100; fi
-beta2="optimizer.adam_betas='(0.9,0.999)'"
 train wikitext103/mle mle $shared
 train wikitext103/mle all-0.999 $shared $beta2
 train wikitext103/mle w-0.999 $shared optimizer._name=embedding_adam optimizer.embedding_beta2=0.999

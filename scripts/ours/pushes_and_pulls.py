@@ -4,10 +4,9 @@ of a training.
     python scripts/ours/pushes_and_pulls.py RUN/checkpoint_last.pt … --data DATA --picture FILE.png
 
 The checkpoints are language models of fairseq-train, trained by plain likelihood with `adam` or
-`embedding_adam` in float32 on one worker, a batch per update, with the state of the optimizer.
-Batches of the training split are taken as updates of their own: gradients are formed and clipped as
-in training, enter the second moment v of the checkpoint, and are divided by √v. Printed are N, x =
-N (1 − β₂)/2 and the ratio, for each frequency group and for each octave of
+`embedding_adam` in float32 on one worker, a batch per update. Gradients of further batches are
+formed and clipped as in training, enter the second moment v of the checkpoint, and are divided by
+√v. Printed are N, x = N (1 − β₂)/2 and the ratio, for each frequency group and for each octave of
 occurrences: 1, 2 to 3, 4 to 7, … (docs/why.md).
 """
 
@@ -27,7 +26,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
 from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.early_gradients import chunk_rows
+from agg_fairseq.functional.softmax_layer import chunk_rows
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 
@@ -39,11 +38,7 @@ OTHER_LOSSES = ("label_smoothing", "ul_alpha", "adv_epsilon", "cosreg_gamma")
 def push_and_pull(
     features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    r"""The two parts (V, D) of the gradient of the summed likelihood into W: their sum is the
-    gradient.
-
-    Where k is the target y_i, row k is pulled to the features of that position; everywhere else it
-    is pushed away:
+    r"""The two parts (V, D) of the gradient of the summed likelihood into W, push and pull.
 
     .. math:: \mathrm{pull}_k = \sum_{i: y_i = k} (P_{ik} - 1) H_i, \qquad \mathrm{push}_k =
         \sum_{i: y_i \ne k} P_{ik} H_i
@@ -68,8 +63,7 @@ def movements(push: Tensor, pull: Tensor, scale: Tensor, direction: Tensor) -> T
 
     Args:
         push: (V, D), and `pull`, as of `push_and_pull`, of all positions of the update.
-        scale: (V, D), s = 1 / (√v + ε), by which Adam multiplies both (momentum only spreads them
-            over later updates).
+        scale: (V, D), s = 1 / (√v + ε), by which Adam multiplies both.
         direction: (D,), u, that of the mean feature; its length does not matter.
     """
     return (torch.stack([push, pull, push * scale, pull * scale]) @ direction).double()
@@ -95,18 +89,18 @@ def ratio(sums: Tensor) -> float | None:
 
 def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
     """The sums (4, V) of `movements`, β₂ of W, and the mean number of targets of a batch."""
-    criterion, optimizer, dataset, optimization = (
-        options_of(checkpoint.state, section)
-        for section in ("criterion", "optimizer", "dataset", "optimization")
+    sections = ("criterion", "optimizer", "dataset", "optimization")
+    options = [options_of(checkpoint.state, section) for section in sections]
+    criterion, optimizer, dataset, optimization = options
+    loss, adam, others = (
+        criterion.get("_name"),
+        optimizer.get("_name"),
+        [*filter(criterion.get, OTHER_LOSSES)],
     )
-    found = [criterion.get("_name"), optimizer.get("_name"), *filter(criterion.get, OTHER_LOSSES)]
-    if found not in (
-        [loss, adam] for loss in ("mle", "cross_entropy") for adam in ("adam", "embedding_adam")
-    ):
+    if loss not in ("mle", "cross_entropy") or adam not in ("adam", "embedding_adam") or others:
         expected = "mle or cross_entropy, and adam or embedding_adam"
-        raise UserError(
-            f"{checkpoint}: found a training with {', '.join(map(str, found))}; expected {expected}"
-        )
+        found = ", ".join(map(str, (loss, adam, *others)))
+        raise UserError(f"{checkpoint}: found a training with {found}; expected {expected}")
     model, task = build_model(checkpoint, data)
     task.load_dataset("train")
     iterator = task.get_batch_iterator(
@@ -119,12 +113,11 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
     parameters = [parameter for parameter in model.train().parameters() if parameter.requires_grad]
     saved = checkpoint.state["last_optimizer_state"]
     group = saved["param_groups"][-1]
-    # With a group of its own, the output embedding is the last parameter; else it has its place
-    # among all.
-    place = next(
-        (index for index, parameter in enumerate(parameters) if parameter is layer.weight), None
-    )
-    state = saved["state"][group["params"][0] if len(saved["param_groups"]) > 1 else place]
+    # With a group of its own, W is the last parameter; else it has its place among all.
+    place = group["params"][0]
+    if len(saved["param_groups"]) == 1:
+        (place,) = (index for index, of in enumerate(parameters) if of is layer.weight)
+    state = saved["state"][place]
     beta2 = group["betas"][1]
     correction = math.sqrt(1 - beta2 ** int(state["step"] + 1))  # as Adam corrects v
 
@@ -138,30 +131,24 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
             )
             kept = sample["target"] != task.target_dictionary.pad()
             h, y = features[kept], sample["target"][kept]
-            (gated_cross_entropy(h, weight, y, bias=bias).loss / len(y)).backward()
+            gated_cross_entropy(h, weight, y, linear_bias=bias).backward()
             targets += len(y)
             torch.nn.utils.clip_grad_norm_(parameters, optimization["clip_norm"] or math.inf)
             v = state["exp_avg_sq"].lerp(weight.grad.square(), 1 - beta2)
             h, weight = h.detach(), weight.detach()
-            sums += movements(
-                *push_and_pull(h, weight, y, bias),
-                correction / (v.sqrt() + group["eps"]),
-                h.mean(0),
-            )
+            scale = correction / (v.sqrt() + group["eps"])
+            sums += movements(*push_and_pull(h, weight, y, bias), scale, h.mean(0))
     return sums, beta2, targets / len(samples)
 
 
 def ratios(checkpoint: Checkpoint, data: str) -> dict[str, tuple[float, float, float | None]]:
-    """N, x and the ratio of each frequency group, and of each octave, by its first number of
-    occurrences."""
+    """N, x and the ratio of each group, and of each octave by its first number of occurrences."""
     vocabulary = load_vocabulary({"": checkpoint}, data)
     counts, groups = vocabulary.counts.double(), vocabulary.groups("types")
     octaves = counts.log2().floor()  # -inf for tokens that do not occur
     members = {group: groups.members(group) for group in groups.names}
-    members |= {
-        f"{2**octave:.0f}": (octaves == octave).nonzero()[:, 0]
-        for octave in octaves.unique().tolist()
-    }
+    for octave in octaves.unique().tolist():
+        members[f"{2**octave:.0f}"] = (octaves == octave).nonzero()[:, 0]
     sums, beta2, tokens_per_update = measure(checkpoint, data)
     results = {}
     for name, tokens in members.items():
@@ -188,26 +175,16 @@ def main() -> None:
     axis.plot(xs, [1 / (1 - x) for x in xs], color="0.25", label="1/(1 − x)")
     for index, name in enumerate(unique_names(options.checkpoints, options.name)):
         results = ratios(Checkpoint(options.checkpoints[index]), options.data)
+        points: tuple[list[float], list[float]] = [], []
         for of, (n, x, value) in results.items():
-            print(
-                name,
-                of,
-                f"N={n:.4g} x={x:.4g} pushes/pulls={value if value is None else f'{value:.4g}'}",
-            )
-        points = [
-            (x, value)
-            for of, (_, x, value) in results.items()
-            if of.isdecimal() and value is not None and value > 0
-        ]
-        style.line(axis, index, *map(list, zip(*points, strict=True)), name)
-    style.finish(
-        axis,
-        xscale="log",
-        yscale="log",
-        xlim=(1e-3, None),
-        xlabel="x = N (1 − β₂)/2",
-        ylabel="pushes/pulls",
-    )
+            shown = value if value is None else f"{value:.4g}"
+            print(name, of, f"N={n:.4g} x={x:.4g} pushes/pulls={shown}")
+            if of.isdecimal() and value is not None and value > 0:
+                points[0].append(x)
+                points[1].append(value)
+        style.line(axis, index, *points, name)
+    labels = {"xlabel": "x = N (1 − β₂)/2", "ylabel": "pushes/pulls"}
+    style.finish(axis, xscale="log", yscale="log", xlim=(1e-3, None), **labels)
     if options.picture:
         plots.save(style.finish_figure(figure), options.picture, "png")
 

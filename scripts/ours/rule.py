@@ -4,11 +4,10 @@ table (docs/rule.md).
     python -m scripts.ours.rule FOLDER TEXT KEY=VALUE…     trains one, unless FOLDER has it
     python -m scripts.ours.rule FOLDER                     prints the table of those in FOLDER
 
-TEXT is a name, maybe /k for a k-th of its training part, and how it is split: `de:unk2` has the
+TEXT is a name (de, en, wt2; docs, the documentation of Python; code, its standard library; or the
+path of a file), maybe /k for a k-th of its training part, and how it is split: `de:unk2` has the
 German captions of Multi30k in words, `<unk>` instead of those seen once; `wt2/10:bpe4000` a tenth
-of WikiText-2 in 4,000 sub-words. Names: `de`, `en`, `wt2`, `docs` (the documentation of Python),
-`code` (its standard library), or the path of a file. The model is that of configs/cures/mle.yaml: a
-tied Transformer of 2 layers of 64 units, in blocks of 64 tokens.
+of WikiText-2 in 4,000 sub-words. The model is that of configs/cures/mle.yaml.
 """
 
 import collections
@@ -18,7 +17,7 @@ import math
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -38,45 +37,28 @@ FILES = {"de": "multi30k/{}.de", "en": "multi30k/{}.en", "wt2": "wikitext-2/wiki
 BLOCK, UNITS, WARMUP = 64, 64, 100
 UNKNOWN = 1  # the row of <unk>; row 0 is </s>
 DEFAULTS = {
-    "T": 256,
-    "epochs": 3,
-    "lr": 0.01,
-    "beta2": 0.98,
-    "seed": 1,
-    "method": "mle",
-    "dropout": 0.0,
-    "decay": 0.01,
+    **{"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98},
+    **{"seed": 1, "method": "mle", "dropout": 0.0, "decay": 0.01},
 }
 # the fewest occurrences of each bin but the first, which has none
 BINS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 def lines(name: str) -> list[list[str]]:
-    """Lines of each split; of 20 blocks of 50 lines of a file, one is for valid, and one for
-    test."""
+    """Lines of each split; of a file, of each 20 blocks of 50, one is for valid, one for test."""
     if name in FILES:
-        texts = [
-            (DATA / FILES[name].format(split)).read_text().split("\n")
-            for split in ("train", "valid", "test")
-        ]
+        files = [DATA / FILES[name].format(split) for split in ("train", "valid", "test")]
+        texts = [file.read_text().split("\n") for file in files]
     elif name == "docs":
         texts = list(python_documentation.split(python_documentation.documents()).values())
     else:
+        library = Path(sysconfig.get_paths()["stdlib"])
+        files = sorted(library.glob("*.py")) if name == "code" else [Path(name)]
+        whole = "\n".join(file.read_text(errors="replace") for file in files)
         texts = [[], [], []]
-        files = (
-            sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
-            if name == "code"
-            else [Path(name)]
-        )
-        whole = [
-            line
-            for file in files
-            for line in file.read_text(errors="replace").split("\n")
-            if line.strip()
-        ]
-        for number, line in enumerate(whole):
+        for number, line in enumerate(filter(str.strip, whole.split("\n"))):
             texts[{0: 1, 1: 2}.get(number // 50 % 20, 0)].append(line)
-    return [[line for line in text if line.strip()] for text in texts]
+    return [list(filter(str.strip, text)) for text in texts]
 
 
 def tokens(text: str) -> list[Tensor]:
@@ -84,28 +66,30 @@ def tokens(text: str) -> list[Tensor]:
     text, _, option = text.partition(":")
     name, _, part = text.partition("/") if not Path(text).exists() else (text, "", "1")
     texts, step = lines(name), int(part or 1)
-    # Articles stay whole; captions are independent.
-    texts[0] = (
-        texts[0][::step] if name in ("de", "en", "docs") else texts[0][: len(texts[0]) // step]
-    )
-    words = [[line.split() for line in lines_] for lines_ in texts]
+    if name in ("de", "en", "docs"):
+        texts[0] = texts[0][::step]
+    else:  # articles stay whole
+        texts[0] = texts[0][: len(texts[0]) // step]
+    cut: Callable[[str], list[str]] = str.split
     if option.startswith("bpe"):
         from tokenizers import ByteLevelBPETokenizer
 
         bpe = ByteLevelBPETokenizer(add_prefix_space=True)
         bpe.train_from_iterator(texts[0], int(option[3:]), min_frequency=0, show_progress=False)
-        words = [[encoded.tokens for encoded in bpe.encode_batch(lines_)] for lines_ in texts]
-    counts = collections.Counter(word for line in words[0] for word in line)
+        cut = lambda line: bpe.encode(line).tokens  # noqa: E731
+    counts = collections.Counter(itertools.chain.from_iterable(map(cut, texts[0])))
     least = int(option[3:]) if option.startswith("unk") else 1
-    known = [word for word in counts if counts[word] >= least and word != "<unk>"]
-    ids = {
-        word: row
-        for row, word in enumerate(sorted(known, key=lambda word: (-counts[word], word)), 2)
-    }
-    return [
-        torch.tensor([row for line in w for row in (*(ids.get(word, UNKNOWN) for word in line), 0)])
-        for w in words
-    ]
+    ids: dict[str, int] = {}
+    for word in sorted(counts, key=lambda word: (-counts[word], word)):
+        if counts[word] >= least and word != "<unk>":
+            ids[word] = len(ids) + UNKNOWN + 1
+    streams = []
+    for of_split in texts:
+        stream = []
+        for line in of_split:
+            stream += [*(ids.get(word, UNKNOWN) for word in cut(line)), 0]
+        streams.append(torch.tensor(stream))
+    return streams
 
 
 def blocks(stream: Tensor, at_most: int | None = None) -> tuple[Tensor, Tensor]:
@@ -145,198 +129,165 @@ class Model(nn.Module):
         return self.norm(features)
 
 
+class OutputLayer:
+    """A method: what its loss and its probabilities are with the output embedding W."""
+
+    def __init__(self, method: str, weight: Tensor, counts: Tensor, epoch: int) -> None:
+        """Method is mle, agg, agps, f2 or bias; `epoch` is a number of updates."""
+        self.weight, self.bias, self.objective, self.factorized = weight, 0.0, None, None
+        vocabulary = len(counts)
+        special = torch.arange(vocabulary) == 0  # <unk> is gated like any other rare token
+        if method == "agg":
+            self.objective = AggObjective(
+                vocabulary, rare_fraction=0.3, window=epoch, excluded=special
+            )
+        elif method == "agps":
+            rank = round(0.7 * vocabulary)
+            self.objective = AgpsObjective(
+                vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
+            )
+        elif method == "f2":
+            self.factorized = FactorizedSoftmax(UNITS, mefmax(counts), weight)
+        elif method == "bias":
+            self.bias = log_unigram(counts)
+
+    def loss(self, features: Tensor, target: Tensor) -> Tensor:
+        """The mean over targets (B, T)."""
+        if self.objective is not None:
+            return self.objective(features, self.weight, target).loss / target.numel()
+        if self.factorized is not None:
+            return self.factorized(features, target).loss
+        logits = features @ self.weight.T + self.bias
+        return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+    def log_prob(self, features: Tensor) -> Tensor:
+        """(B, T, V)."""
+        if self.factorized is not None:
+            return self.factorized.log_prob(features)
+        return (features @ self.weight.T + self.bias).log_softmax(-1)
+
+
 @torch.no_grad()
 def evaluate(
-    model: Model, log_prob: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor], bin_of: Tensor
+    model: Model, layer: OutputLayer, data: tuple[Tensor, Tensor], bin_of: Tensor
 ) -> dict[str, list[float]]:
-    """Number of targets and the sum of their −log P in nats, by how often they occur in the
-    training part."""
+    """Number of targets and the sum of their −log P in nats, by occurrences in the training part."""
     inputs, targets = data
     model.eval()
     parts = zip(inputs.split(4), targets.split(4), strict=True)
-    nll = torch.cat([-log_prob(model(x)).gather(2, y[..., None]).flatten() for x, y in parts])
+    nll = torch.cat([-layer.log_prob(model(x)).gather(2, y[..., None]).flatten() for x, y in parts])
     model.train()
     bins, zeros = bin_of[targets.flatten()], torch.zeros(len(BINS) + 1)
-    sums = {
-        "targets": zeros.index_add(0, bins, torch.ones_like(nll)),
-        "nll": zeros.index_add(0, bins, nll),
+    return {
+        "targets": zeros.index_add(0, bins, torch.ones_like(nll)).tolist(),
+        "nll": zeros.index_add(0, bins, nll).tolist(),
     }
-    return {name: values.tolist() for name, values in sums.items()}
+
+
+def epochs_of(size: int, per_update: int, seed: int) -> Iterator[Tensor]:
+    """The blocks of each update, without end."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.randperm(size, generator=generator).split(per_update)
 
 
 def train(text: str, options: dict) -> dict:
     """Trains a model; the best of its checkpoints by validation is measured on the test part."""
     train_ids, valid_ids, test_ids = tokens(text)
-    vocabulary = 1 + max(UNKNOWN, int(train_ids.max()))
-    counts = torch.bincount(train_ids, minlength=vocabulary)
+    counts = torch.bincount(train_ids, minlength=UNKNOWN + 1)
     torch.manual_seed(options["seed"])
-    model = Model(vocabulary, options["dropout"])
+    model = Model(len(counts), options["dropout"])
     inputs, targets = blocks(train_ids)
     per_update = options["T"] // BLOCK
     epoch = math.ceil(len(inputs) / per_update)
     updates = round(epoch * options["epochs"])
+    layer = OutputLayer(options["method"], model.weight, counts, epoch)
 
-    special = torch.arange(vocabulary) == 0  # <unk> is gated like any other token that is rare
-    objective, factorized, bias, others = (
-        None,
-        None,
-        0.0,
-        [p for n, p in model.named_parameters() if n != "weight"],
-    )
-    if options["method"] == "agg":
-        objective = AggObjective(vocabulary, rare_fraction=0.3, window=epoch, excluded=special)
-    elif options["method"] == "agps":
-        rank = round(0.7 * vocabulary)
-        objective = AgpsObjective(
-            vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
-        )
-    elif options["method"] == "f2":
-        factorized = FactorizedSoftmax(UNITS, mefmax(counts), model.weight)
-        others.append(factorized.class_weight)
-    elif options["method"] == "bias":
-        bias = log_unigram(counts)
-
-    def log_prob(features: Tensor) -> Tensor:
-        if factorized is not None:
-            return factorized.log_prob(features)
-        return (features @ model.weight.T + bias).log_softmax(-1)
-
+    others = [p for name, p in model.named_parameters() if name != "weight"]
+    if layer.factorized is not None:
+        others.append(layer.factorized.class_weight)
+    parameters = [model.weight, *others]
     beta2, rate = options["beta2"], options["lr"]
     of_weight = {"betas": (0.9, options.get("beta2_of_W", beta2)), "weight_decay": options["decay"]}
-    optimizer = torch.optim.AdamW(
-        [{"params": [model.weight], **of_weight}, {"params": others}],
-        rate,
-        (0.9, beta2),
-        weight_decay=0.01,
-        fused=True,
-    )
-    parameters = [model.weight, *others]
+    groups = [{"params": [model.weight], **of_weight}, {"params": others}]
+    optimizer = torch.optim.AdamW(groups, rate, (0.9, beta2), weight_decay=0.01, fused=True)
+
     bin_of = torch.bucketize(counts, torch.tensor(BINS), right=True)
     valid, test = blocks(valid_ids, 13_000 // BLOCK), blocks(test_ids, 40_000 // BLOCK)
-    checks = {round(updates * n / 6) for n in range(1, 7)} | {
-        epoch * n for n in range(1, int(options["epochs"]) + 1)
-    }
-    generator = torch.Generator().manual_seed(options["seed"])
-    batches = (
-        batch
-        for _ in itertools.count()
-        for batch in torch.randperm(len(inputs), generator=generator).split(per_update)
-    )
+    checks = {round(updates * n / 6) for n in range(1, 7)}
+    checks |= {epoch * n for n in range(1, int(options["epochs"]) + 1)}
     best, best_update, kept = math.inf, 0, []
+    batches = itertools.islice(epochs_of(len(inputs), per_update, options["seed"]), updates)
     for update, batch in enumerate(batches, 1):
         done = (update - 1 - WARMUP) / max(updates - WARMUP, 1)
         for group in optimizer.param_groups:  # falls to a tenth
             group["lr"] = rate * (update / WARMUP if update <= WARMUP else 1 - 0.9 * done)
-        features, target = model(inputs[batch]), targets[batch]
-        if objective is not None:
-            loss = objective(features, model.weight, target).loss / target.numel()
-        elif factorized is not None:
-            loss = factorized(features, target).loss
-        else:
-            loss = F.cross_entropy(
-                (features @ model.weight.T + bias).flatten(0, 1), target.flatten()
-            )
+        loss = layer.loss(model(inputs[batch]), targets[batch])
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        if objective is not None:
-            objective.commit_update()
+        if layer.objective is not None:
+            layer.objective.commit_update()
         if update in checks:
-            found = evaluate(model, log_prob, valid, bin_of)
-            loss_of_valid = sum(found["nll"]) / sum(found["targets"])
-            if loss_of_valid < best:
-                best, best_update, kept = (
-                    loss_of_valid,
-                    update,
-                    [p.detach().clone() for p in parameters],
-                )
-            elif loss_of_valid > best + 0.1:
+            found = evaluate(model, layer, valid, bin_of)
+            nll = sum(found["nll"]) / sum(found["targets"])
+            if nll < best:
+                best, best_update, kept = nll, update, [p.detach().clone() for p in parameters]
+            elif nll > best + 0.1:
                 break  # it has been too long by far
-        if update == updates:
-            break
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
-    test = evaluate(model, log_prob, test, bin_of)
-    return {
-        "text": text,
-        **options,
-        "counts": counts.tolist(),
-        "best_update": best_update,
-        "test": test,
-    }
+    measured = evaluate(model, layer, test, bin_of)
+    facts = {"counts": counts.tolist(), "best_update": best_update, "test": measured}
+    return {"text": text, **options, **facts}
 
 
 def table(folder: Path) -> None:
-    """A line per setting: test perplexity, and how 0.999 changes it, by the rule and as measured,
-    over the seeds."""
+    """A line per setting: test perplexity over the seeds, and how 0.999 changes it."""
     settings = [key for key in DEFAULTS if key not in ("beta2", "seed")]
     runs: dict[tuple, dict[int, dict]] = {}
     for file in sorted(folder.glob("*.json")):
         run = json.loads(file.read_text())
-        setting = (
-            run["text"],
-            *(run[key] for key in settings),
-            run.get("beta2_of_W"),
-            run["beta2"],
-        )
-        runs.setdefault(setting, {})[run["seed"]] = run
+        keys = ("text", *settings, "beta2_of_W", "beta2")
+        runs.setdefault(tuple(map(run.get, keys)), {})[run["seed"]] = run
     lines = []
     for (*setting, beta2), by_seed in runs.items():
         first = next(iter(by_seed.values()))
-        counts = torch.tensor(first["counts"])
-        share = counts[forgotten(counts, first["T"], beta2)].sum().item() / counts.sum().item()
-        measured, changes = perplexities(by_seed), [None] * 3
+        counts, of_update = torch.tensor(first["counts"]), first["T"]
+        share = counts[forgotten(counts, of_update, beta2)].sum().item() / counts.sum().item()
+        seen, of_all = perplexities(by_seed)
+        changes: list[str | None] = [None] * 3
         larger = runs.get((*setting[:-1], None, 0.999))
         if larger and beta2 != 0.999:
-            gain = forgetting(counts, first["T"], beta2) - forgetting(counts, first["T"], 0.999)
-            changed = [
-                new.change(old, relative=True)
-                for new, old in zip(perplexities(larger), measured, strict=True)
-            ]
-            changes = [f"{100 * math.expm1(-gain):.1f}", *(change.format(1) for change in changed)]
-        lines.append(
-            [*setting, beta2, f"{share:.3f}", *(values.format(1) for values in measured), *changes]
-        )
-    header = [
-        "text",
-        *settings,
-        "β₂ of W",
-        "β₂",
-        "s",
-        "seen",
-        "all",
-        "rule, %",
-        "0.999: seen, %",
-        "all, %",
-    ]
-    print(format_table(header, lines))
+            gain = forgetting(counts, of_update, beta2) - forgetting(counts, of_update, 0.999)
+            changes = [f"{100 * math.expm1(-gain):.1f}"]
+            for new, old in zip(perplexities(larger), (seen, of_all), strict=True):
+                changes.append(new.change(old, relative=True).format(1))
+        lines.append([*setting, beta2, f"{share:.3f}", seen.format(1), of_all.format(1), *changes])
+    titles = ("β₂ of W", "β₂", "s", "seen", "all", "rule, %", "0.999: seen, %", "all, %")
+    print(format_table(["text", *settings, *titles], lines))
 
 
-def perplexities(by_seed: dict[int, dict]) -> list[SeedValues]:
+def perplexities(by_seed: dict[int, dict]) -> tuple[SeedValues, SeedValues]:
     """Of the test targets that occur in training, and of all."""
-    sums = {seed: (run["test"]["nll"], run["test"]["targets"]) for seed, run in by_seed.items()}
-    return [
-        SeedValues(
-            {
-                seed: math.exp(sum(nll[start:]) / sum(targets[start:]))
-                for seed, (nll, targets) in sums.items()
-            }
-        )
-        for start in (1, 0)  # bin 0 has those that never occur
-    ]
+    seen, of_all = {}, {}
+    for seed, run in by_seed.items():
+        nll, targets = run["test"]["nll"], run["test"]["targets"]
+        of_all[seed] = math.exp(sum(nll) / sum(targets))
+        seen[seed] = math.exp(sum(nll[1:]) / sum(targets[1:]))  # bin 0 has those that never occur
+    return SeedValues(seen), SeedValues(of_all)
 
 
 def main(folder: str, text: str | None = None, *settings: str) -> None:
     """See the help at the top."""
     if text is None:
         return table(Path(folder))
-    given = {
-        key: type(DEFAULTS.get(key, 0.0))(value)
-        for key, value in (setting.split("=") for setting in settings)
-    }
-    options = DEFAULTS | given
+    options = dict(DEFAULTS)
+    for setting in settings:
+        key, value = setting.split("=")
+        options[key] = type(DEFAULTS.get(key, 0.0))(value)
     name = "-".join([text, *(f"{key}={value}" for key, value in options.items())]).replace("/", "_")
     path = Path(folder) / f"{name}.json"
     if not path.exists():

@@ -8,7 +8,7 @@ RUNS=${RUNS:-runs/second-moments} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 10000
 shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001"
-beta2="optimizer.adam_betas='(0.9,0.999)'" of_w="optimizer._name=embedding_adam optimizer.embedding_beta2"
+of_w="optimizer._name=embedding_adam optimizer.embedding_beta2"
 other="common.user_dir=$here/interventions"
 train cures/mle mle $shared
 train cures/mle all-0.999 $shared $beta2

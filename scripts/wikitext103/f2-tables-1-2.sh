@@ -2,13 +2,12 @@
 # F²-Softmax, Tables 1 (a), 2 (a), 10 (a) (Choi et al. 2020): sampled and greedy texts, WikiText-103.
 # Of the same models: Tables 4 and 9 (a), Figure 2, texts of the appendix; and Table 5 (a), the size of the corpus.
 #
-#   rows     f2-mle, f2-face, f2-ul-token, f2-ul-token-seq, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml)
-#   takes    4 hours in all on one NVIDIA H200, in proportion to what was measured of GPT-2 medium (docs/reproduction.md); not
-#            run yet
-#   differs  the texts of Table 4 and of the appendix are the first of the test split; the first is that of Table 4, and the
-#            appendix prints others of that split. Tables (b) need Melo-Lyrics, which the paper links and which cannot be
-#            downloaded from here. In Table 10, many cells of UL-token+seq have two numbers in the copy at hand, of which the
-#            second is taken; one at top-20 is unreadable.
+#   rows     f2-mle, f2-ul-token, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml); f2-face, from f2-mle, and
+#            f2-ul-token-seq, from f2-ul-token: 1,500 updates
+#   takes    1.8 to 2.8 hours for each of the three on an H200
+#   differs  Tables (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here. In Table 10, many
+#            cells of UL-token+seq have two numbers in the copy at hand, of which the second is taken; one at top-20 is
+#            unreadable.
 #            Table 5: the paper does not say how it counts words: WikiText-103 has 103,227,021 with ends of lines, and the
 #            paper says 113,655,420. Articles are headings of the first level
 . "$(dirname -- "$0")/../env.sh"
@@ -35,6 +34,8 @@ for row in $rows; do
   for k in 3 5 10 20; do
     once agg-fairseq generate-lm $run --data $data/data-bin --topk $k $seed $sampled -o $run/top$k.jsonl
   done
+  once agg-fairseq generate-lm $run --data $data/data-bin --topk 3 $seed $sampled --prefixes $here/f2-table-4.txt $bpe \
+    -o $run/table-4.jsonl
   for texts in greedy top3 top5 top10 top20; do
     once agg-fairseq text-metrics $run/$texts.jsonl --name $row --data $data/data-bin --json $run/$texts.json
   done
@@ -44,10 +45,11 @@ table f2-table-2
 table f2-table-10
 once agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.png
 
-# Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost.
+# Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost
 print python "$here/f2_table_9.py" $RUNS $rows
 table f2-table-9
 
-# Table 4 and texts of the appendix, with the share of very rare tokens in each.
-print python "$root/scripts/texts.py" $data $(in_folders top3.jsonl)
+# Table 4 and texts of the appendix: the paper's prefixes, as WikiText-103 has them, with the share of very rare tokens in
+# each continuation.
+print python "$root/scripts/texts.py" $data $(in_folders table-4.jsonl)
 table f2-table-4

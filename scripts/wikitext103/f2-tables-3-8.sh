@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # F²-Softmax, Tables 3 and 8 and Figure 3 (Choi et al. 2020): joint decoding, transfer, other classes.
-# Transfer begins with a model of the ordinary softmax.
 #
-#   rows     f2, f2-joint (the same model), f2-mle (those of Table 1), f2-transfer; f2-equal-frequency-N, f2-equal-token-N
-#   takes    1.3 hours for each of 11 trainings on one NVIDIA H200, in proportion to what was measured of GPT-2 medium
-#            (docs/reproduction.md); not run yet; 33 GB
+#   rows     f2, f2-joint (the same model), f2-mle (those of Table 1); f2-transfer, which begins with f2-mle, a model of the
+#            ordinary softmax; f2-equal-frequency-N, f2-equal-token-N
+#   takes    1.8 to 2.8 hours for each of 11 trainings on an H200; 23 GB
 #   differs  the paper's numbers are of Melo-Lyrics and texts drawn from the top 20, ours of WikiText-103 and the top 3, so that
 #            they cannot be compared. Where you have the lyrics: LYRICS=1 DATA=DIR, a folder of train, valid and test
 #            (configs/wikitext103/size/f2-lyrics.yaml; not at small).
-#            The paper transfers a model of 10 GB of news, this f2-mle. Figure 3 has no numbers, and does not say how far
-#            it goes past MefMax's number of classes: N is 2, 4, 8, 16
+#            The paper transfers a model of 10 GB of news. Figure 3 has no numbers, and does not say how far it goes past
+#            MefMax's number of classes: N is 2, 4, 8, 16
 . "$(dirname -- "$0")/../env.sh"
 size=$(size f2) k=3 pieces='' seed=${SEED:+--seed $SEED}
 if [ -n "${LYRICS:-}" ]; then

@@ -16,19 +16,19 @@ from agg_fairseq.columns import METRICS
 from agg_fairseq.names import HUMAN
 from agg_fairseq.result import Result, format_table
 
-COMPARED = (
-    ("kld", ""), ("ms_jaccard", "3"), ("self_bleu", "3"), ("distinct", "3"), ("repetition", ""), ("unique_tokens", ""),
-)  # fmt: skip
+COMPARED = {"ms_jaccard": "3", "self_bleu": "3", "distinct": "3"}
+COMPARED |= dict.fromkeys(("kld", "repetition", "unique_tokens"), "")
 
 
 def wins(
     first: Mapping[str, float], second: Mapping[str, float], human: Mapping[str, float]
 ) -> int:
     """The number of measures in which the first model is better than the second."""
-    distances = {name: METRICS[name].distance(human.get(name)) for name in first}
-    return sum(
-        distance(first[name]) < distance(second[name]) for name, distance in distances.items()
-    )
+    won = 0
+    for name in first:
+        distance = METRICS[name].distance(human.get(name))
+        won += distance(first[name]) < distance(second[name])
+    return won
 
 
 def main(runs: Path, rows: list[str]) -> None:
@@ -36,17 +36,15 @@ def main(runs: Path, rows: list[str]) -> None:
     values = {}
     for row in rows:
         ppl, texts = (Result.read(runs / row / f"{name}.json") for name in ("ppl", "greedy"))
-        values[row] = {metric: texts.value(row, metric, key) for metric, key in COMPARED}
+        values[row] = {metric: texts.value(row, metric, key) for metric, key in COMPARED.items()}
         values[row]["perplexity"] = ppl.value(row, "perplexity", "total")
-        human = {metric: texts.value(HUMAN, metric, key) for metric, key in COMPARED}
-
-    def cell(row: str, other: str) -> str | None:
-        first, second = values[row], values[other]
-        return (
-            None if row == other else f"{wins(first, second, human)}-{wins(second, first, human)}"
-        )
-
-    lines = [[row, *(cell(row, other) for other in rows)] for row in rows]
+        human = {metric: texts.value(HUMAN, metric, key) for metric, key in COMPARED.items()}
+    lines: list[list[str | None]] = []
+    for row, first in values.items():
+        lines.append([row])
+        for other, second in values.items():
+            won_lost = f"{wins(first, second, human)}-{wins(second, first, human)}"
+            lines[-1].append(None if row == other else won_lost)
     print(format_table(["", *(f"against {row}" for row in rows)], lines))
 
 

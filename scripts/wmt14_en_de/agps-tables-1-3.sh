@@ -6,8 +6,7 @@
 #            agps-big-mle, -cosreg, -agps (agps-big.yaml), at SIZE=paper alone. Figure 1, embeddings in the first updates:
 #            agps-early, the beginning of agps-base-mle. Figure 2, inner products within the groups, rare words frozen until
 #            update 8,000 of 24,000: agps-until
-#   takes    2 hours each on one NVIDIA H200, big 18, in proportion to what was measured of GPT-2 medium
-#            (docs/reproduction.md); not run yet; 110 GB
+#   takes    2.6 to 4.0 hours each on an H200, big 17 to 20; 91 GB
 #   differs  the paper trains "until convergence", and says 8,192 tokens per batch, not how many batches an update has. Frozen is
 #            what makes up less than 1e-6 of the target tokens; the paper says "roughly", and not of which side. Measured as in
 #            agg-table-7.sh. Adv MLE and SC are quoted (agg-table-7.sh trains Adv MLE in the setting of AGG). The updates of
@@ -34,12 +33,9 @@ if [ "$SIZE" = paper ]; then
   done
 fi
 
-for run in $(folders); do
-  once agg-fairseq average-checkpoints $run --last 5 --by update --force -o $run/averaged.pt
-  once fairseq-generate $data/data-bin --user-dir $plugin --path $run/averaged.pt -s en -t de --beam 4 --lenpen 0.6 \
-    --remove-bpe --max-tokens 8000 --required-batch-size-multiple 1 '>' $run/generate.log
-  once agg-fairseq bleu $run/generate.log --reference $data/reference/test.de --moses de --json $run/bleu.json
-  once agg-fairseq isotropy $run/averaged.pt --json $run/isotropy.json
+for row in $rows; do
+  translate $row 5 en de
+  once agg-fairseq isotropy $RUNS/$row/averaged.pt --json $RUNS/$row/isotropy.json
 done
 table agps-table-1
 table agps-table-2

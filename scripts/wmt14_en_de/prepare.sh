@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # usage: bash scripts/wmt14_en_de/prepare.sh [OPTION…]
 #
-# Prepares WMT14 English-German for fairseq-train, or any parallel corpus, in the steps of
-# fairseq's own script and that of Yu et al. (2022): normalizes punctuation (except in the test split), tokenizes as Moses
-# does, learns sub-words on both languages by subword-nmt and applies them by fastBPE, removes training pairs in which a
-# side is longer than 250 sub-words, or more than 1.5 times as long as the other, and binarizes with one dictionary for
-# both, so that the data can also be used with --source-lang de --target-lang en.
+# Prepares WMT14 English-German for fairseq-train, or any parallel corpus, in the steps of fairseq's own script and that of
+# Yu et al. (2022): normalizes punctuation (except in the test split), tokenizes as Moses does, learns sub-words on both
+# languages by subword-nmt and applies them by fastBPE, removes training pairs in which a side is longer than 250 sub-words,
+# or more than 1.5 times as long as the other, and binarizes with one dictionary for both, for either direction.
 #   --from DIR         download nothing (1.7 GB): a folder of {train,valid,test}.{en,de}, a sentence per line, or else
 #                      of WMT's five archives; samples of these get a warning
 #   --source L --target L   the languages of another corpus that is given by --from (default: en, de)
@@ -16,13 +15,13 @@
 #   --output DIR       the prepared folder (default: data/wmt14_en_de; with --validation train, data/wmt14_en_de-agg)
 #   --workers N        processes (default: one per core)
 # To continue after an interruption, run the same command again. When the folder has a manifest.json it is complete: with
-# data-bin for fairseq-train, reference with the plain text for `agg-fairseq bleu LOG --reference DIR/reference/test.de
-# --moses de`, and tokenizer/codes. You may remove its folders plain, tokenized and text. Downloaded files are kept in
-# data/downloads, for every preparation.
+# data-bin for fairseq-train, reference for `agg-fairseq bleu LOG --reference DIR/reference/test.de --moses de`, and
+# tokenizer/codes. You may remove its folders plain, tokenized and text. Downloads are kept in data/downloads.
 . "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
 parse from source target validation tokenizer vocabulary output workers -- "$@"
 source=${source:-en} target=${target:-de}
 case $source$target in *[!a-zA-Z_]*) fail "found --source $source --target $target; expected names of letters" ;; esac
+names=({train,valid,test}.{"$source","$target"})
 tokenizer=${tokenizer:-moses} vocabulary=${vocabulary:-37000} validation=${validation:-given} corpus=wmt14_en_de
 archives=${from:-$downloads} official=true
 statmt=https://www.statmt.org hub=https://huggingface.co/datasets/wmt
@@ -42,7 +41,7 @@ each_archive() {
 }
 
 check() {
-  [ -f "$archives/$1" ] || fail "--from: found no {train,valid,test}.{$source,$target} in $archives, nor $1"
+  [ -f "$archives/$1" ] || fail "--from: found no ${names[0]} in $archives, nor $1; expected ${names[*]}, or WMT's archives"
   is_digest "$archives/$1" "$2" || { say "warning: $1 is not WMT's" && official=false; }
 }
 
@@ -68,6 +67,7 @@ sentences() {
 member() { tar -xzOf "$archives/$1" "$3" | python -m scripts.data.plain_text "$2"; }
 
 make_plain() {
+  local split language n m
   for split in train valid test; do
     for language in $source $target; do
       case $split-$validation in
@@ -76,16 +76,14 @@ make_plain() {
         *) sentences "$split" "$language" ;;
       esac > "$1/$split.$language"
     done
-    set -- "$1" "$(wc -l < "$1/$split.$source")" "$(wc -l < "$1/$split.$target")"
-    if [ "$2" != "$3" ] || [ "$2" = 0 ]; then
-      fail "$split: found $2 and $3 sentences; expected as many"
-    fi
+    n=$(wc -l < "$1/$split.$source") m=$(wc -l < "$1/$split.$target")
+    [ "$n" = "$m" ] && [ "$n" != 0 ] || fail "$split: found $n and $m sentences; expected as many"
   done
 }
 
 make_tokenized() {
-  encode moses - "$output/plain" "$1" {train,valid}.{"$source","$target"}
-  encode moses-as-it-is - "$output/plain" "$1" test.{"$source","$target"}
+  encode moses - "$output/plain" "$1" "${names[@]:0:4}"
+  encode moses-as-it-is - "$output/plain" "$1" "${names[@]:4}"
 }
 
 make_tokenizer() { # on the whole training split, as in fairseq's script
@@ -100,10 +98,10 @@ make_tokenizer() { # on the whole training split, as in fairseq's script
 
 make_text() {
   if [ "$tokenizer" = sentencepiece ]; then
-    encode sentencepiece "$output/tokenizer" "$output/plain" "$1" {train,valid,test}.{"$source","$target"}
+    encode sentencepiece "$output/tokenizer" "$output/plain" "$1" "${names[@]}"
     return
   fi
-  encode bpe "$output/tokenizer" "$output/tokenized" "$1" {train,valid,test}.{"$source","$target"}
+  encode bpe "$output/tokenizer" "$output/tokenized" "$1" "${names[@]}"
   clean "$1/train"
   if [ "$validation" = train ]; then clean "$1/valid"; fi
 }
@@ -126,8 +124,8 @@ make_data-bin() {
 }
 
 case $validation in
-  given) output=${output:-data/wmt14_en_de} ;;
-  train) output=${output:-data/wmt14_en_de-agg} ;;
+  given) output=${output:-data/$corpus} ;;
+  train) output=${output:-data/$corpus-agg} ;;
   *) fail "--validation: found $validation; expected given or train" ;;
 esac
 case $tokenizer in
@@ -139,10 +137,10 @@ settings=("tokenizer=$tokenizer" "validation=$validation" "vocabulary=$vocabular
 if [ "$source-$target" != en-de ]; then settings+=("pair=$source-$target"); fi
 if [ -f "$from/train.$source" ]; then
   corpus=$(basename "$from") official=false
-  for name in {train,valid,test}.{"$source","$target"}; do [ -f "$from/$name" ] || fail "--from: found no $name in $from"; done
-  settings+=("from=$(cat "$from"/{train,valid,test}.{"$source","$target"} | sha256sum)")
+  for name in "${names[@]}"; do [ -f "$from/$name" ] || fail "--from: found no $name in $from"; done
+  settings+=("from=$(cat "${names[@]/#/$from/}" | sha256sum)")
 elif [ "$source-$target" != en-de ]; then
-  fail "--source, --target: found no train.$source in ${from:-(no --from)}; expected {train,valid,test}.{$source,$target}"
+  fail "--source, --target: found no train.$source in ${from:-(no --from)}; expected ${names[*]}"
 elif [ -n "$from" ]; then
   each_archive check
   settings+=("official=$official")

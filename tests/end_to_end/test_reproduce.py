@@ -34,7 +34,7 @@ def test_rows_that_are_chosen_have_numbers_beside_the_papers(table):
     printed = rows(text)
     titles = ("PPL total", "Uniq total", "I(W) total")
     assert printed[""] == [f"{title}{of}" for title in titles for of in (", paper", "")]
-    assert f"\nNot as published: mle, no-g2: SIZE=tiny {' '.join(LM)}\n\n" in text
+    assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in text
     assert printed["agg"] == ["15.51", "not run", "13737", "not run", "0.813", "not run"]
     assert float(printed["mle"][1]) > 1 and printed["mle"][::2] == ["15.51", "13143", "0.377"]
 
@@ -132,6 +132,13 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
     assert "fairseq-generate" in printed
     assert "train.sh" in clone.run("reproduce.sh", "agg-table-3", "f2-tables-1-2", DRY_RUN=1).stdout
+    given = {"DRY_RUN": "plan", "DATA": clone.root, "RUNS": "runs/x"}
+    for script, output in (
+        ("ours/cures.sh", "runs/x"),
+        ("ours/fine-tuning.sh", "runs/x/old"),
+        ("wikitext103/agg-table-3.sh", "runs/x/data/wikitext103-gpt2"),
+    ):
+        assert f"--output {output} " in clone.run(script, **given).stdout
     assert not (tmp_path / "new").exists()
 
 

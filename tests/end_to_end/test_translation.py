@@ -1,4 +1,4 @@
-"""scripts/wmt14_en_de/prepare.sh on real sentences, on archives of WMT's layout, and on wrong
+"""scripts/wmt14_en_de/prepare.sh on sentences, on archives of WMT's layout, and on wrong
 text."""
 
 import io
@@ -12,12 +12,12 @@ import pytest
 from agg_fairseq.cli.main import main as agg_fairseq
 from scripts.data.encode import encode
 from tests.commands import read_result, save_model
-from tests.conftest import USER_DIR, read_lines, run_command, write_lines
+from tests.conftest import USER_DIR, read_lines, run_command, sentence_pairs, write_lines
 from tests.preparing import binarized, prepare, refused
 from tests.small_trainings import MT
 
 SPLITS = {"train": 1200, "valid": 60, "test": 80}
-"""Sentences of Multi30k that each split here has; the first are more than a process is handed at a
+"""Sentences that each split has; the first are more than a process is handed at a
 time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
 EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
@@ -61,19 +61,16 @@ def write_archives(folder):
 
 
 @pytest.fixture(scope="module")
-def corpus(shared_data, tmp_path_factory):
-    """Real sentences, and a pair among them that is not clean."""
+def corpus(tmp_path_factory):
+    """Sentences, and a pair among them that is not clean."""
     folder = tmp_path_factory.mktemp("translation") / "some"
     folder.mkdir()
-    for name in NAMES:
-        lines = (
-            (shared_data / "multi30k" / name)
-            .read_text(encoding="utf-8")
-            .split("\n")[: SPLITS[name.split(".")[0]]]
-        )
-        if name == "train.de":
+    for language, lines in zip(("en", "de"), sentence_pairs(sum(SPLITS.values())), strict=True):
+        if language == "de":
             lines[10] = "Ja."
-        write_lines(folder / name, lines)
+        for split, count in SPLITS.items():
+            write_lines(folder / f"{split}.{language}", lines[:count])
+            lines = lines[count:]
     return folder
 
 

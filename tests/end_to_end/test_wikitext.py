@@ -76,17 +76,18 @@ def test_the_text_is_known_by_its_content(tmp_path):
 
 
 def test_ids_of_gpt2(tmp_path, shared_data):
-    """The files of the tokenizer are checked, and kept with the data."""
+    """Those of WikiText-103, by default. The files of the tokenizer are checked, and kept with the
+    data."""
     write_files(tmp_path / "given", TEXTS)
     shutil.copytree(shared_data / "gpt2-bpe", tmp_path / "data" / "downloads" / "gpt2_bpe")
-    options = ("--from", "given", "--tokenizer=gpt2", "--output=out")
-    prepare("wikitext2", *options, cwd=tmp_path)
+    options = ("--from", "given", "--output=out")
+    prepare("wikitext103", *options, cwd=tmp_path)
     bpe = manifest_of(tmp_path / "out")["bpe"]
     assert bpe.pop("kind") == "gpt2"
     assert all((tmp_path / "out" / path).is_file() for path in bpe.values())
     (tmp_path / "data" / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
     shutil.rmtree(tmp_path / "out")
-    assert "vocab.bpe: found another digest" in refused("wikitext2", *options, cwd=tmp_path)
+    assert "vocab.bpe: found another digest" in refused("wikitext103", *options, cwd=tmp_path)
 
 
 def test_wikitext_2_is_the_published_one(shared_data, tmp_path):

@@ -74,7 +74,7 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
         trainer.model(**batch["net_input"], features_only=True)[0], weight, target,
         gates=criterion.objective.gates(target), position_weight=criterion.objective.position_weight(target),
         candidates=previous_tokens(target, pad), ul_alpha=0.5, adv_epsilon=0.4, ignore_index=pad,
-        label_smoothing=smoothing,
+        label_smoothing=smoothing * len(weight) / (len(weight) - 1),  # of fairseq
     )  # fmt: skip
     penalty = 3.0 * cosine_regularizer(weight, ignore_index=pad)
     right = torch.autograd.grad(

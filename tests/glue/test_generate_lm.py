@@ -6,13 +6,15 @@ import shutil
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.cli.main import main
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.commands import read_result, refused, save_model
-from tests.conftest import read_lines
+from tests.conftest import read_lines, write_lines
 from tests.small_trainings import build
 
 PAD, BOS, EOS = 1, 0, 2
@@ -163,6 +165,43 @@ def test_bos_before_the_prefix_where_the_model_had_it(lm_data, stream, tmp_path)
     found = continuation(model, prefix, 9, forbidden=(PAD, BOS))[0]
     assert texts[0]["continuation"] == " ".join(dictionary[token] for token in found.tolist())
     assert not torch.equal(found, continuation(model, prefix[:, 1:], 9, forbidden=(PAD, BOS))[0])
+
+
+def test_prefixes_of_a_file(lm_data, checkpoint, tmp_path, capsys):
+    """Lines that say what prefixes of the split are, ends of lines included, are continued as
+    these are, and other lines by themselves, whatever their lengths; they have no references."""
+    options = (*LENGTHS, "--topk", "8")
+    _, texts = generate(lm_data, checkpoint, tmp_path / "split.jsonl", *options)
+    lines = [text["prefix"] for text in texts]
+    assert any(" </s> " in line for line in lines)
+    file = write_lines(tmp_path / "lines", [*lines, "w1", "w3  never-seen w4 w5 w6 w7 w8"])
+    given = ("--prefixes", str(file), "--json", str(tmp_path / "j"))
+    _, found = generate(lm_data, checkpoint, tmp_path / "f.jsonl", *options, *given)
+    assert found[: len(texts)] == [{**text, "reference": ""} for text in texts]
+    assert [text["prefix"] for text in found[-2:]] == ["w1", "w3 <unk> w4 w5 w6 w7 w8"]
+    assert all(len(text["continuation"].split(" ")) == 9 for text in found)
+    settings = read_result(tmp_path / "j").settings
+    unknown = sum(text["prefix"].split(" ").count("<unk>") for text in found)
+    assert (settings["prefixes"], settings["bpe"], settings["<unk>"]) == ("lines", "words", unknown)
+    assert "split" not in settings and "prefix" not in settings
+    start = ("generate-lm", checkpoint, "--data", lm_data, "-o", tmp_path / "f.jsonl")
+    for text, words in (("w1\n\n", "line 2: found no token"), ("", "found no line; expected")):
+        file.write_text(text)
+        assert words in refused(capsys, *start, "--prefixes", file)
+
+
+def test_prefixes_in_the_pieces_of_the_data(tmp_path):
+    """A line is split as the text of the data was, not as a word after a space."""
+    model = tmp_path / "encoder.json"
+    model.write_text(json.dumps({"l": 7, "ow": 8, "\u0120l": 9, "\u0120": 5}))
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\no w\n\u0120 l\n", encoding="utf-8")
+    dictionary = Dictionary()
+    for token in ("7", "8", "9"):
+        dictionary.add_symbol(token)
+    options = TokenizerOptions("gpt2", model, tmp_path / "vocab.bpe")
+    file = write_lines(tmp_path / "lines", ["low low </s> low"])
+    (rows,) = options.encode_lines(file, dictionary)
+    assert [dictionary[row] for row in rows] == ["7", "8", "9", "8", "</s>", "7", "8"]
 
 
 def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys):

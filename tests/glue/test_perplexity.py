@@ -136,7 +136,9 @@ def test_is_formed_in_chunks(runs, lm_data, monkeypatch):
     text = BinarizedText(lm_data, "valid")
     options = {"calibrate": BinarizedText(lm_data), "device": "cpu"}
     whole, sizes = perplexity({"agg": runs["agg"]}, text, **options), []
-    monkeypatch.setattr(sys.modules["agg_fairseq.evaluation.scoring"], "chunk_rows", lambda w: 7)
+    monkeypatch.setattr(
+        sys.modules["agg_fairseq.fairseq_plugin.scoring"], "chunk_rows", lambda w: 7
+    )
 
     class Sizes(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), options=None):

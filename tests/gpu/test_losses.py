@@ -13,10 +13,10 @@ from agg_fairseq.f2 import FactorizedSoftmax, TokenClasses, factorized_cross_ent
 from agg_fairseq.functional import (
     Gates,
     cosine_regularizer,
-    early_gradients,
-    gated_cross_entropy,
+    gated_likelihood,
     naive_gated_cross_entropy,
     previous_tokens,
+    softmax_layer,
 )
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from agg_fairseq.optim import EmbeddingAdam
@@ -76,7 +76,7 @@ def errors(found, exact):
 
 
 def ours(h, w, y, **more):
-    return gated_cross_entropy(h, w, y, **more).loss
+    return gated_likelihood(h, w, y, **more).loss
 
 
 def naive(h, w, y, **more):
@@ -88,13 +88,13 @@ def naive(h, w, y, **more):
 def chunks(request, monkeypatch):
     if request.param == "chunks":
         for name, value in {"CHUNK_ELEMENTS": 97 * V, "GPU_CHUNK_ELEMENTS": 97 * V}.items():
-            monkeypatch.setattr(early_gradients, name, value)
-        monkeypatch.setattr(early_gradients, "GPU_CHUNK_ROWS", 97)
+            monkeypatch.setattr(softmax_layer, name, value)
+        monkeypatch.setattr(softmax_layer, "GPU_CHUNK_ROWS", 97)
 
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)
 @pytest.mark.parametrize("case", CASES)
-def test_gated_cross_entropy(case, dtype, chunks, device):
+def test_gated_likelihood(case, dtype, chunks, device):
     options, given = CASES[case]
     leaves, y, more = problem(given)
     leaves = [leaf.to(dtype).double() for leaf in leaves]
@@ -166,8 +166,8 @@ def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
     log_p = f2.joint_log_prob(h, w, u, classes).flatten(0, 1)
     kept = y.flatten() != ignore_index
     nll = F.nll_loss(log_p, y.flatten(), ignore_index=ignore_index, reduction="sum")
-    share = label_smoothing / (V - 1)
-    return (1 - label_smoothing - share) * nll - share * log_p[kept].sum()
+    share = label_smoothing / V
+    return (1 - label_smoothing) * nll - share * log_p[kept].sum()
 
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)

@@ -180,7 +180,7 @@ def test_trainer(options, device, tmp_path):
     for name, given in {
         "plain": None,
         "mle": {"method": "mle"},
-        "agg": {"method": "agg", "agg_rare_fraction": 0.3, "agg_window": 5},
+        "agg": {"method": "agg", "rare_fraction": 0.3, "window": 5},
     }.items():
         model = gpt2()
         arguments = TrainingArguments(

@@ -61,9 +61,9 @@ def test_output_layers_that_are_refused():
         with pytest.raises(UserError, match="found one with a bias"):
             change(with_bias, given)
     assert with_bias.lm_head.bias.equal(before) and with_bias.lm_head.bias.requires_grad
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    gated = GatedLoss(model, rare_fraction=0.2)
     factorize_head(model, classes())
-    for train in (lambda: model(**batch()), lambda: GatedLoss(model, agg_rare_fraction=0.2)):
+    for train in (lambda: model(**batch()), lambda: GatedLoss(model, rare_fraction=0.2)):
         with pytest.raises(ValueError, match="is trained with method='mle'"):
             train()
         gated.remove()
@@ -130,7 +130,7 @@ def test_log_unigram_is_trained_with(make, way):
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
         model = peft.get_peft_model(model, config).get_base_model()
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.get_output_embeddings().weight.detach().clone()
     for seed in range(2):

@@ -50,7 +50,7 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     model, has_bias = MODELS[kind](), kind.endswith("log-unigram")
     if has_bias:
         add_log_unigram(model, torch.bincount(ids, minlength=VOCABULARY))
-    gated = GatedLoss(model, agg_rare_fraction=0.3, agg_window=5, tokenizer=tokenizer)
+    gated = GatedLoss(model, rare_fraction=0.3, window=5, tokenizer=tokenizer)
     optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.01)
     blocks = ids[: len(ids) // LENGTH * LENGTH].view(-1, LENGTH)
     losses = []

@@ -35,6 +35,7 @@ from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_to
 from agg_fairseq.integrations import factorize_head, label_counts
 from agg_fairseq.integrations import transformers as integration
 from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.objective.face import face_weights
 
 MODELS = {
     "tied": gpt2,
@@ -69,7 +70,7 @@ def assert_close(found, expected, tolerance):
 
 def used(model, way):
     """A plain model: one that has had a GatedLoss, or the copy of one that has it."""
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     if way == "deep copy":
         return copy.deepcopy(model)
     if way == "saved":
@@ -111,13 +112,47 @@ def test_plain_likelihood_is_that_of_transformers(kind, items, way):
     gated.commit_update()  # which knows of the loss
 
 
+@pytest.mark.parametrize("kind", ["tied", "factorized"])
+def test_label_smoothing_is_that_of_torch(kind):
+    """ε/V for each token; transformers smooths labels so too."""
+    model, given = gpt2(), batch(ignored=[(0, 3), (2, 11)])
+    if kind == "factorized":
+        factorize_head(model, torch.arange(VOCABULARY) % 3)
+    logits, target = model(**given).logits, shifted(given["labels"]).flatten()
+    expected = F.cross_entropy(logits.flatten(0, 1), target, label_smoothing=0.2)
+    expected_gradients = gradients(model, expected)
+    GatedLoss(model, "mle", label_smoothing=0.2)
+    found = model(**given).loss
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
+    assert_close(gradients(model, found), expected_gradients, 1e-5)
+
+
+def test_face_weighs_by_its_own_predictions():
+    """Of the updates before; within an update, those of a batch count once."""
+    model = gpt2().double()
+    gated, given = GatedLoss(model, "face"), batch(ignored=[(0, 3), (2, 11)])
+    logits, target = gpt2().double()(**given).logits, shifted(given["labels"])
+    kept = target != -100
+    predicted = torch.bincount(logits.argmax(-1)[kept], minlength=VOCABULARY)
+    for _ in range(2):
+        model(**given).loss.backward()
+    gated.commit_update()
+    assert gated.objective.counter.appearances.equal(predicted)
+    nll = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+    weights = face_weights(predicted).double()[target.flatten().clamp(min=0)]
+    expected = (nll * weights).sum() / kept.sum()
+    torch.testing.assert_close(model(**given).loss.double(), expected, rtol=1e-6, atol=1e-6)
+    gated.load_state_dict(gated.state_dict())
+    assert gated.objective.counter.appearances.equal(predicted)
+
+
 @pytest.mark.parametrize("kind", ["tied", "untied", "bias", "scaled", "capped"])
 def test_agg_has_the_gradients_of_the_three_logits(kind):
     """With an update in the window; labels are −100 in places."""
     model = MODELS[kind]().double()
     with pytest.raises(ValueError, match="expected excluded in"):
-        GatedLoss(model, agg_rare_fraction=0.3, excluded=[0, -1])
-    gated = GatedLoss(model, agg_rare_fraction=0.3, excluded=[0, 2])
+        GatedLoss(model, rare_fraction=0.3, excluded=[0, -1])
+    gated = GatedLoss(model, rare_fraction=0.3, excluded=[0, 2])
     first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
     model(**first).loss.backward()
     gated.commit_update()
@@ -145,7 +180,7 @@ def test_labels_given_in_other_ways():
     """Shifted by the caller; and by position."""
     model, given = gpt2(), batch(ignored=[(1, 4)])
     expected = gradients(model, model(**given).loss)
-    gated, target = GatedLoss(model, agg_rare_fraction=0.3), shifted(given["labels"])
+    gated, target = GatedLoss(model, rare_fraction=0.3), shifted(given["labels"])
     assert_close(gradients(model, model(**given, shift_labels=target).loss), expected, 1e-6)
     gated.commit_update()
     assert gated.objective.counter.appearances.equal(
@@ -163,7 +198,7 @@ def test_labels_given_in_other_ways():
 def test_a_copy_has_weights_of_its_own(way):
     """In evaluation and training; and a GatedLoss of its own, which `remove` takes off again."""
     model, given = gpt2(), batch()
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     if way == "bfloat16":
         in_bfloat16(model)
     if way == "averaged":
@@ -184,7 +219,7 @@ def test_a_copy_has_weights_of_its_own(way):
         return
     first = gradients(made, made.train()(**given).loss)
     assert first and all(parameter.grad is None for parameter in model.parameters())
-    own = GatedLoss(made, agg_rare_fraction=0.3)
+    own = GatedLoss(made, rare_fraction=0.3)
     with pytest.raises(UserError, match="already has one"):
         GatedLoss(made)
     assert made(**given).logits is None and model.train()(**given).logits is None
@@ -329,7 +364,7 @@ def test_what_changes_after_the_first_step_is_seen():
 def test_a_batch_counts_once_per_update(way):
     """However often its loss is computed; another batch, or another update, counts again."""
     model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
     if way != "LBFGS":
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -367,7 +402,7 @@ def test_everything_but_training_steps_is_untouched():
     generated = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
     prompt = given["input_ids"][:, :4]
     expected, continued = model.eval()(**given), model.generate(prompt, **generated)
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     found = model(**given)
     assert found.loss.equal(expected.loss) and found.logits.equal(expected.logits)
     assert model.generate(prompt, **generated).equal(continued)
@@ -386,8 +421,8 @@ def test_remove_restores_the_model():
     expected = gradients(model, model(**given).loss)
     before = model.__dict__.copy(), model.lm_head.__dict__.copy()
     with pytest.raises(ValueError, match="between 0 and 1"):
-        GatedLoss(model, agg_alpha=1.5)
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+        GatedLoss(model, alpha=1.5)
+    gated = GatedLoss(model, rare_fraction=0.3)
     with pytest.raises(UserError, match="already has one"):
         GatedLoss(model)
     with pytest.raises(IndexError):
@@ -413,15 +448,15 @@ def test_a_tokenizer_says_what_is_excluded():
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=word_tokenizer(tokens), **special
     )
-    gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer)
+    gated = GatedLoss(gpt2(), rare_fraction=0.3, tokenizer=tokenizer)
     assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1, 3]
-    gated = GatedLoss(gpt2(), agg_rare_fraction=0.3, tokenizer=tokenizer, excluded=[3])
+    gated = GatedLoss(gpt2(), rare_fraction=0.3, tokenizer=tokenizer, excluded=[3])
     assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1]
-    with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows"):
+    with pytest.raises(UserError, match="found the token 7 beyond the 7 rows"):
         GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
     with pytest.raises(UserError, match="found the slow tokenizer SimpleNamespace"):
         GatedLoss(gpt2(), tokenizer=SimpleNamespace())
-    with pytest.raises(ValueError, match="expected the method agg, agps or mle, got 'cosreg'"):
+    with pytest.raises(ValueError, match="expected the method agg, agps, face, mle, got 'cosreg'"):
         GatedLoss(gpt2(), "cosreg")
 
 
@@ -470,7 +505,7 @@ def test_refuses_models():
         GatedLoss(model)
     frozen, resized, shorter = gpt2(), MODELS["untied"](), gpt2()
     for model in (frozen, resized, shorter):
-        GatedLoss(model, agg_rare_fraction=0.3)
+        GatedLoss(model, rare_fraction=0.3)
     frozen.lm_head.weight.requires_grad_(False)
     resized.resize_token_embeddings(VOCABULARY + 3)  # which gets another output layer
     for model, more, message in (
@@ -484,11 +519,11 @@ def test_refuses_models():
 
 def test_a_state_is_restored_but_for_the_window():
     """That of a method without counts leaves the window empty."""
-    first = GatedLoss(gpt2(), agg_window=5)
+    first = GatedLoss(gpt2(), window=5)
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
-    second = GatedLoss(gpt2(), agg_window=2)
+    second = GatedLoss(gpt2(), window=2)
     likelihood = GatedLoss(gpt2(), "mle")
     third = GatedLoss(gpt2())
     second.load_state_dict(first.state_dict())
@@ -509,7 +544,7 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4
     updates per epoch. Validation and a skipped update are not counted."""
     model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    gated = GatedLoss(model, rare_fraction=0.2)
     training = trainer(model, tmp_path, gated, num_train_epochs=1)
     training.train()
     counter = gated.objective.counter
@@ -527,7 +562,7 @@ def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(integration, "MOST_SLOTS", 5)
     for window, updates in ((None, (10, 11, 12)), (12, (12,))):
         model = gpt2()
-        gated = GatedLoss(model, agg_rare_fraction=0.2, agg_window=window)
+        gated = GatedLoss(model, rare_fraction=0.2, window=window)
         arguments = {"gradient_accumulation_steps": 1, "max_steps": 13}
         trainer(model, tmp_path, gated, dataset(24), **arguments).train()
         counter = gated.objective.counter
@@ -561,7 +596,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 
     def started(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
-        gated = GatedLoss(model, agg_rare_fraction=0.2, adv_epsilon=0.05)
+        gated = GatedLoss(model, rare_fraction=0.2, adv_epsilon=0.05)
         training = trainer(
             model, tmp_path / "run", gated, save_strategy="steps", save_steps=5,
             restore_callback_states_from_checkpoint=bool(more),
@@ -592,7 +627,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 )
 def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tmp_path, kind):
     model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
-    gated = GatedLoss(model, agg_rare_fraction=0.2)
+    gated = GatedLoss(model, rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
     callback = gated
     words = "no loss was computed in this update by the model that GatedLoss was made with"
@@ -617,7 +652,7 @@ def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
         if kind == "factorized":
             factorize_head(model, torch.arange(VOCABULARY) % 3)
         gated = GatedLoss(
-            model, **({"method": "mle"} if kind == "factorized" else {"agg_rare_fraction": 0.3})
+            model, **({"method": "mle"} if kind == "factorized" else {"rare_fraction": 0.3})
         )
         arguments = {"num_train_epochs": 1, "optim": "sgd", "train_sampling_strategy": "sequential"}
         trainer(model, tmp_path, gated, dataset(6) + without, **arguments).train()
@@ -642,7 +677,7 @@ def test_gated_also_without_hooks(kind):
             target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"
         )
         model = peft.get_peft_model(model, config)
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     for seed in range(2):
         (model if kind == "wrapped by PEFT" else model.forward)(**batch(seed=seed)).loss.backward()
         gated.commit_update()
@@ -656,7 +691,7 @@ def test_accumulation_of_accelerate():
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = gpt2()
-    gated = GatedLoss(model, agg_rare_fraction=0.3)
+    gated = GatedLoss(model, rare_fraction=0.3)
     wrapped, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for seed in range(4):
         with accelerator.accumulate(wrapped):

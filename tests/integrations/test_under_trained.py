@@ -52,7 +52,7 @@ def trained(blocks, tied, decay, has_agg, updates=300):
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     model = GPT2LMHeadModel(config)
-    gated = GatedLoss(model, agg_rare_fraction=0.2) if has_agg else None
+    gated = GatedLoss(model, rare_fraction=0.2) if has_agg else None
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.003, betas=(0.9, 0.98), weight_decay=decay
     )

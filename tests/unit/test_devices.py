@@ -11,9 +11,9 @@ from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.functional import (
     Gates,
     cosine_regularizer,
-    early_gradients,
-    gated_cross_entropy,
+    gated_likelihood,
     previous_tokens,
+    softmax_layer,
 )
 from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
@@ -129,7 +129,7 @@ CLASSES = TokenClasses.of(equal_frequency(torch.arange(V, 0, -1), 4).roll(3))
 
 def gated(h, w, u, options):
     options = options | {"bias": there(BIAS, h.device), "label_smoothing": 0.1}
-    output = gated_cross_entropy(h, w, there(Y, h.device), **options)
+    output = gated_likelihood(h, w, there(Y, h.device), **options)
     return output.loss, cosine_regularizer(w, ignore_index=1), *output[1:]
 
 
@@ -169,7 +169,7 @@ LOSSES = {
 def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, dtype, merged, monkeypatch):
     """In chunks, and with the classes of F²-Softmax merged or not."""
     for chunk, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
-        monkeypatch.setattr(early_gradients, chunk, value)
+        monkeypatch.setattr(softmax_layer, chunk, value)
     monkeypatch.setattr(cross_entropy, "GPU_MERGED_LOGITS", merged)
     loss, options = LOSSES[name]
     leaves, found = [torch.randn(*size, D, dtype=dtype) for size in ((3, 6), (V,), (4,))], {}

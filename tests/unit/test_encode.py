@@ -6,7 +6,7 @@ import pytest
 
 from scripts.data import encode
 from scripts.data.learn_sentencepiece import learn
-from tests.conftest import read_lines, write_lines
+from tests.conftest import documentation, sentence_pairs, write_lines
 from tests.wikitext_sample import sample_text
 
 LINES = sample_text(0).splitlines()
@@ -25,14 +25,12 @@ def test_words_are_those_of_fairseq():
     assert list(encode.encode("words", "", ["a\rb", "", " c\u2028 d "])) == ["a b", "", "c d"]
 
 
-def test_ids_of_gpt2_are_those_of_fairseq(shared_data):
+def test_ids_of_gpt2_are_those_of_fairseq(gpt2_bpe):
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
-    folder = shared_data / "gpt2-bpe"
-    bpe = get_encoder(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
-    with open(shared_data / "wikitext-2" / "wiki.valid.tokens", encoding="utf-8") as file:
-        lines = [*(line for line, _ in zip(file, range(300), strict=False)), *ODD]
-    encoded = list(encode.encode("gpt2", str(folder), lines))
+    bpe = get_encoder(str(gpt2_bpe / "encoder.json"), str(gpt2_bpe / "vocab.bpe"))
+    lines = [*documentation()[:300], *LINES, *ODD]
+    encoded = list(encode.encode("gpt2", str(gpt2_bpe), lines))
     assert encoded == [" ".join(map(str, bpe.encode(line.strip()))) for line in lines]
 
 
@@ -58,13 +56,12 @@ def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learn
 
 
 @pytest.fixture(scope="module")
-def real_codes(shared_data, tmp_path_factory):
+def codes(tmp_path_factory):
     """Codes that subword-nmt learns on both languages, and Moses' tokens."""
     from subword_nmt.learn_bpe import learn_bpe
 
     folder, tokens = tmp_path_factory.mktemp("codes"), []
-    for language in ("en", "de"):
-        lines = read_lines(shared_data / "multi30k" / f"train.{language}")[:1000]
+    for language, lines in zip(("en", "de"), sentence_pairs(1000), strict=True):
         tokens += encode.encode("moses", language, lines)
     with open(folder / "codes", "w", encoding="utf-8") as file:
         learn_bpe(tokens, file, 1000)
@@ -72,15 +69,15 @@ def real_codes(shared_data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("has_fastbpe", [True, False])
-def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, real_codes, monkeypatch):
-    """On real text, whichever of the two cuts."""
+def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, codes, monkeypatch):
+    """Whichever of the two cuts."""
     from subword_nmt.apply_bpe import BPE
 
     if has_fastbpe:
         pytest.importorskip("fastBPE")
     else:
         monkeypatch.setitem(sys.modules, "fastBPE", None)
-    folder, tokens = real_codes
+    folder, tokens = codes
     encode.KINDS["bpe"].cache_clear()
     with open(folder / "codes", encoding="utf-8") as file:
         bpe = BPE(file)

@@ -31,10 +31,10 @@ def paper_log_prob(h, w, u, class_of_token):
 
 
 def paper_loss(log_prob, y, epsilon=0.0):
-    """fairseq's label smoothing over the joint distribution; padding contributes nothing."""
+    """torch's label smoothing over the joint distribution; padding contributes nothing."""
     kept = y != PAD
-    q = torch.full_like(log_prob, epsilon / max(log_prob.size(1) - 1, 1))
-    q.scatter_(1, y[:, None], 1 - epsilon)
+    q = torch.full_like(log_prob, epsilon / log_prob.size(1))
+    q.scatter_add_(1, y[:, None], torch.full_like(log_prob[:, :1], 1 - epsilon))
     return -(q * log_prob)[kept].sum()
 
 
@@ -59,7 +59,7 @@ def problem(class_of_token):
 @pytest.fixture(autouse=True, params=[0, 60, 10**6], ids=["apart", "some merged", "all merged"])
 def small_chunks_and_tiles(monkeypatch, request):
     """Several chunks and tiles, as in a dictionary of thousands, and classes merged or not."""
-    monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", 30)
+    monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 30)
     monkeypatch.setattr(token_classes, "TILE", 4)
     monkeypatch.setattr(cross_entropy, "MERGED_LOGITS", request.param)
 

@@ -9,7 +9,7 @@ from agg_fairseq.functional import (
     agg_gates,
     agps_gates,
     freezing_gates,
-    gated_cross_entropy,
+    gated_likelihood,
     rare_tokens,
     rarest,
     tokens_from_rank,
@@ -124,7 +124,7 @@ def gates(y, counts=COUNTS, **changes):
 
 def test_equation_15():
     h, w, y = problem()
-    out = gated_cross_entropy(h, w, y, gates=gates(y))
+    out = gated_likelihood(h, w, y, gates=gates(y))
     plain = F.cross_entropy(h @ w.t(), y, reduction="sum")
     assert_close(out.loss, plain)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
@@ -137,7 +137,7 @@ def test_algorithm_1(mu2):
     """Its value is L1, the likelihood: L2 only routes gradients."""
     h, w, y = problem()
     value, everything = algorithm1(h, w, y, COUNTS, mu2)
-    out = gated_cross_entropy(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
+    out = gated_likelihood(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
     assert_close(out.loss, value)
     assert_close(torch.autograd.grad(out.loss, (h, w)), torch.autograd.grad(everything, (h, w)))
 
@@ -180,5 +180,5 @@ def test_parts_of_equation_4(parts):
                 expected[r] += (p[i, r] - 1) * h[i]  # (a)
             elif not rare[r] or ("c" if rare[y[i]] else "b") not in parts:
                 expected[r] += p[i, r] * h[i]
-    out = gated_cross_entropy(h, w, y, gates=freezing_gates(rare, parts))
+    out = gated_likelihood(h, w, y, gates=freezing_gates(rare, parts))
     assert_close(torch.autograd.grad(out.loss, w)[0], expected)

@@ -15,7 +15,7 @@ from agg_fairseq.f2 import (
     factorized_cross_entropy,
     joint_log_prob,
 )
-from agg_fairseq.functional import Gates, gated_cross_entropy, naive_gated_cross_entropy
+from agg_fairseq.functional import Gates, gated_likelihood, naive_gated_cross_entropy
 
 PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 128, 64
 
@@ -94,10 +94,10 @@ GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 tr
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
-def test_gated_cross_entropy(dtype, largest, scales):
+def test_gated_likelihood(dtype, largest, scales):
     h, w, y = problem(largest)
     assert_no_worse(
-        lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss,
+        lambda h, w: gated_likelihood(h, w, y, ignore_index=PAD).loss,
         lambda h, w: fairseq_loss(F.linear(h, w), y),
         (h, w), (dtype, dtype), scales,
     )  # fmt: skip
@@ -113,7 +113,7 @@ def test_gated_gradients_in_half_precision(dtype):
     leaves = [leaf.to(dtype) for leaf in (h, w)]
     options = {"gates": gates, "ignore_index": PAD}
     found = gradients(
-        lambda h, w: gated_cross_entropy(h, w, y, **options).loss, leaves, (dtype, dtype)
+        lambda h, w: gated_likelihood(h, w, y, **options).loss, leaves, (dtype, dtype)
     )
     exact = gradients(
         lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves, (torch.float64,) * 2
@@ -170,7 +170,7 @@ def test_under_autocast(features, largest):
     """What --amp does: float32 parameters, whose products are formed in half precision."""
     h, w, y = problem(largest)
     assert_no_worse(
-        under_autocast(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD).loss),
+        under_autocast(lambda h, w: gated_likelihood(h, w, y, ignore_index=PAD).loss),
         under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h, w), (features, torch.float32), (2.0**15,),
     )  # fmt: skip

@@ -44,14 +44,16 @@ class Layer(nn.Linear):
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize(("bias", "size"), [(False, 1.0), (True, 1.0), (False, 1e-4)])
 def test_in_every_precision(kind, bias, size, dtype, mixed):
-    """s and c within the rounding of the dtypes; the layer is asked once, and has its W as before."""
+    """s and c within the rounding of the dtypes; the layer is asked once in training and once in
+    validation, and has its W as before."""
     torch.manual_seed(1)
     after, expected = LAYERS[kind]
     layer = Layer(after, bias).to(dtype)
     layer.weight.data.mul_(size)
     before, features = layer.weight.detach().clone(), torch.zeros(1, 24, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", mixed, enabled=mixed is not None):
-        for _ in range(2):
+        for number in range(4):
+            layer.train(number % 2 == 0)
             if expected is None:
                 with pytest.raises(NotLinear, match=r"is not s \(H Wᵀ \+ b\)"):
                     linear_logits(layer, layer, features, layer)
@@ -62,7 +64,7 @@ def test_in_every_precision(kind, bias, size, dtype, mixed):
                 value and pytest.approx(value, rel=3e-3 if half else 1e-5) for value in expected
             )
             assert found == LinearLogits(layer.weight, layer.bias, scale, softcap)
-            assert len(layer.calls) == 1
+            assert len(layer.calls) == min(number + 1, 2)
     assert layer.weight.equal(before) and layer.weight.grad is None
     if kind == "plain":
         assert found.scale == 1

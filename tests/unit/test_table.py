@@ -63,6 +63,15 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
     ]
 
 
+def test_a_column_that_a_file_does_not_have_is_no_missing_training(tmp_path, capsys):
+    table = tmp_path / "t.tsv"
+    table.write_text("\ta/PPL\nmle\n")
+    columns = {"perplexity": ["rare", "total"]}
+    save(tmp_path, "mle", "a", {"x": {"perplexity": {"total": 1.0}}}, columns)
+    with pytest.raises(UserError, match="a.json: found no column PPL; expected one of PPL rare, "):
+        main([str(table), str(tmp_path)])
+
+
 def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys):
     """Of those that are, what was changed is said."""
     table = tmp_path / "t.tsv"
@@ -88,16 +97,38 @@ def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys)
     ):
         first = settings | {"common.seed": 1, "criterion.agg_alpha": 0.05}
         for run, of_run in zip(runs, (first, first | change), strict=True):
-            save(Path(run), "agg", "a", {"x": {"perplexity": {"total": 3.0}}}, {"perplexity": []})
+            save(
+                Path(run),
+                "agg",
+                "a",
+                {"x": {"perplexity": {"total": 3.0}}},
+                {"perplexity": ["total"]},
+            )
             (Path(run) / "agg" / "settings.json").write_text(
                 json.dumps(of_run | {"changed": "ALPHA=0.05"})
             )
         if message is None:
             main([str(table), *runs])
-            assert "Title\nNot as published: agg: ALPHA=0.05\n\n" in capsys.readouterr().out
+            assert "Title\nNot as published (ALPHA=0.05): agg\n\n" in capsys.readouterr().out
         else:
             with pytest.raises(UserError, match=re.escape(message)):
                 main([str(table), *runs])
+
+
+def test_trainings_without_settings_are_named(tmp_path, capsys):
+    """One alone, by its checkpoint; one of two, by the settings of the other. A row that is measured
+    of another row's model has none."""
+    (tmp_path / "t.tsv").write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\nf2-joint\t3\n")
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for run in runs:
+        for row in ("mle", "agg", "f2-joint"):
+            save(run, row, "a", {"x": {"perplexity": {"total": 3.0}}}, {"perplexity": ["total"]})
+    (runs[0] / "mle" / "checkpoint_best.pt").touch()
+    (runs[1] / "agg" / "settings.json").write_text('{"common.seed": 1}')
+    main([str(tmp_path / "t.tsv"), *map(str, runs)])
+    found = f"{runs[0] / 'mle'}, {runs[0] / 'agg'}"
+    expected = f"Title\nFound no settings.json, which says how it was trained: {found}\n\n"
+    assert capsys.readouterr().out.startswith(expected)
 
 
 def test_pairwise_results_of_choi_et_al():
@@ -128,10 +159,8 @@ def test_pairwise_results_of_choi_et_al():
     assert printed == 10
 
 
-def test_tokens_are_joined_as_people_read_them(shared_data, tmp_path):
-    (tmp_path / "tokenizer").mkdir()
-    for name in ("encoder.json", "vocab.bpe"):
-        (tmp_path / "tokenizer" / name).symlink_to(Path(shared_data / "gpt2-bpe" / name).resolve())
+def test_tokens_are_joined_as_people_read_them(gpt2_bpe, tmp_path):
+    (tmp_path / "tokenizer").symlink_to(gpt2_bpe)
     files = [str(tmp_path / "tokenizer" / name) for name in ("encoder.json", "vocab.bpe")]
     ids = ByteLevelBPETokenizer.from_file(*files).encode(" A naïve game").ids
     for kind, text, read_as in (

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from agg_fairseq.functional import (
     Gates,
-    gated_cross_entropy,
+    gated_likelihood,
     given_tokens,
     naive_gated_cross_entropy,
     previous_tokens,
@@ -20,7 +20,7 @@ PAD = 1
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    monkeypatch.setattr("agg_fairseq.functional.early_gradients.CHUNK_ELEMENTS", 40)
+    monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 40)
 
 
 def problem(batch=3, steps=7, v=9, d=4):
@@ -75,11 +75,11 @@ def test_equals_its_definition(term, weight):
         "ignore_index": PAD,
         **arguments_of(y, **{term: weight}),
     }
-    out = gated_cross_entropy(h, w, y, predict=True, **given)
+    out = gated_likelihood(h, w, y, predict=True, **given)
     for found in (out.loss, out.losses.sum(), naive_gated_cross_entropy(h, w, y, **given)):
         assert_close(found, expected)
     assert_close(*(torch.autograd.grad(loss, (h, w, b)) for loss in (out.loss, expected)))
-    plain = gated_cross_entropy(h, w, y, bias=b, ignore_index=PAD)
+    plain = gated_likelihood(h, w, y, bias=b, ignore_index=PAD)
     # of the logits that are not lowered, as is the arg-max
     assert_close(out.nll, plain.nll)
     assert torch.equal(out.prediction[y != PAD], (h @ w.t() + b).argmax(-1)[y != PAD])
@@ -115,7 +115,7 @@ def test_terms_and_options_together(ul, adversarial, smoothing, gated, with_bias
         **arguments_of(y, ul_alpha=0.7 * ul, adv_epsilon=0.4 * adversarial),
     }
     naive = naive_gated_cross_entropy(h, w, y, **given)
-    fast = gated_cross_entropy(h, w, y, **given)
+    fast = gated_likelihood(h, w, y, **given)
     assert_close(fast.loss, naive)
     inputs = (h, w, b) if with_bias else (h, w)
     assert_close(*(torch.autograd.grad(loss, inputs) for loss in (fast.loss, naive)))
@@ -126,8 +126,8 @@ def test_adversarial_training_of_certain_targets():
     likelihood stays exact."""
     h = torch.tensor([[40.0, 0.0], [200.0, 0.0]])
     w = torch.tensor([[5.0, 0.0], [0.0, 5.0], [-5.0, 0.0]])
-    out = gated_cross_entropy(h, w, torch.tensor([0, 0]), adv_epsilon=0.5)
-    truth = gated_cross_entropy(h.double(), w.double(), torch.tensor([0, 0]))
+    out = gated_likelihood(h, w, torch.tensor([0, 0]), adv_epsilon=0.5)
+    truth = gated_likelihood(h.double(), w.double(), torch.tensor([0, 0]))
     assert_close(out.nll.double(), truth.nll, atol=1e-4, rtol=0)
     assert out.loss.isfinite()
 
@@ -142,7 +142,7 @@ def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
     h = torch.ones(1, 1, 1, requires_grad=True)
     w = logits.detach().float()[:, None].requires_grad_()
     candidates = given_tokens(torch.tensor([[2]]), torch.tensor([[True]]))
-    out = gated_cross_entropy(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
+    out = gated_likelihood(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
     assert out.ul_loss.item() == pytest.approx(penalty.item(), rel=1e-6)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
     assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)

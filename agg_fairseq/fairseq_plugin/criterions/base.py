@@ -1,5 +1,4 @@
-"""The base of every criterion here: likelihood through the gated operation, the terms, and what all
-of them log.
+"""The base of every criterion here, and the hooks by which fairseq's task tells it of updates.
 
 A criterion has an `Objective`, which is plain PyTorch, and tells it what fairseq knows. What each
 adds to likelihood:
@@ -16,32 +15,40 @@ adds to likelihood:
     f2_softmax                                                       likelihood of another output layer
 
 The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha`
-and `--adv-epsilon`, which every criterion takes. The term of W, `--cosreg-gamma`, has no positions,
-and is not gated. In validation there are neither gates nor position weights: both are ways to
+and `--adv-epsilon`. In validation there are neither gates nor position weights: both are ways to
 train, not what is measured.
+
+fairseq calls a criterion with a model and a batch. The task alone is told whether the batch is a
+dummy one (a worker that has run out of data repeats its first batch), which update it belongs to,
+when the update is applied, how many updates an epoch has, and what goes into a checkpoint. `listen`
+therefore replaces five methods of the criterion's own task *instance*: each first tells the
+criterion, then does what it did before.
 """
 
+import atexit
 import logging
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
 from torch import Tensor, nn
 
-from ...data.binarized import task_name, training_counts
+from ...checkpoints.fairseq_checkpoint import STATE_KEY
+from ...data.binarized import training_counts
 from ...errors import UserError, fail
 from ...metrics import Geometry, geometry
 from ...objective import Average, Objective, ObjectiveOutput
 from .. import option
 from .. import output_layer as layers
 from ..atomic_saving import write_checkpoints_atomically
-from ..hooks import listen
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +75,8 @@ class CriterionConfig(FairseqDataclass):
     embedding_stats_interval: int = option(
         0,
         "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), "
-        "mean_cosine S(W), "
-        "both of W minus its mean row (…_centered), mean_share and isoscore; 0: only at "
-        "validation, where they are "
-        "always logged",
+        "mean_cosine S(W), both of W minus its mean row (…_centered), mean_share and isoscore; 0: "
+        "only at validation, where they are always logged",
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     train_subset: str = II("dataset.train_subset")
@@ -85,14 +90,14 @@ class LikelihoodCriterionConfig(CriterionConfig):
 
     ul_alpha: float = option(
         0.0,
-        "weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. "
-        "2020: 1.0)",
+        "weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. 2020: "
+        "1.0)",
     )
     adv_epsilon: float = option(
         0.0,
         "adversarial training: lower the logit of the target by this share of the product of the "
-        "norms of its "
-        "embedding and of the features (Wang et al. 2019: 0.005, in their fine-tuning 0.028)",
+        "norms of its embedding and of the features (Wang et al. 2019: 0.005, in their fine-tuning "
+        "0.028)",
     )
 
 
@@ -120,9 +125,11 @@ class LikelihoodCriterion(FairseqCriterion):
         if self.counts_tokens:
             check_one_dictionary(task)
         self.cfg = cfg
+        vocabulary = len(task.target_dictionary)
         self.objective = self.make_objective(
-            vocabulary=len(task.target_dictionary),
-            label_smoothing=cfg.label_smoothing,
+            vocabulary=vocabulary,
+            # fairseq gives ε/(V − 1) to each token but the target, torch ε/V to all
+            label_smoothing=cfg.label_smoothing * vocabulary / max(vocabulary - 1, 1),
             ignore_index=self.padding_idx,
             padding_row=self.padding_idx,
             **{name: getattr(cfg, name) for name in WEIGHTS if hasattr(cfg, name)},
@@ -132,7 +139,7 @@ class LikelihoodCriterion(FairseqCriterion):
         # is the micro-batch one that a worker repeats because it has run out of data?
         self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
-        listen(task, self, cfg.train_subset, seed_has_epoch=cfg.update_ordered_indices_seed)
+        listen(task, self)
 
     def make_objective(self, **options: Any) -> Objective:
         """The objective; a criterion overrides this where it has one of its own. `options` are
@@ -182,17 +189,15 @@ class LikelihoodCriterion(FairseqCriterion):
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The result of `forward`, from the output of the objective for targets (B, T), `tokens` of
-        them.
+        """The result of `forward`, from the output of the objective for `tokens` targets (B, T).
 
-        `likelihood`: do these positions count in `nll_loss` and `ppl`? Not if the model has made
-        the targets up.
+        `likelihood`: do they count in `nll_loss` and `ppl`? Not if the model has made them up.
         """
         loss, logged = output.loss if reduce else output.losses, output.logged
         logged |= self.statistics.of(weight, self.training)
         logging_output = {
-            "loss": loss.detach().sum(),
-            "nll_loss": output.nll.sum() * likelihood,
+            "loss": loss.detach() if reduce else loss.sum(),
+            "nll_loss": output.nll.sum() if likelihood else output.nll.new_zeros(()),
             "nll_tokens": tokens * likelihood,
             "ntokens": tokens,
             "nsentences": len(target),
@@ -210,15 +215,9 @@ class LikelihoodCriterion(FairseqCriterion):
         def total(key: str) -> Any:
             return sum(log.get(key, 0) for log in logging_outputs)
 
-        sample_size, tokens = total("sample_size"), total("nll_tokens")
-        if sample_size > 0:
-            metrics.log_scalar(
-                "loss", total("loss") / sample_size / math.log(2), sample_size, round=3
-            )
-        if tokens > 0:
-            metrics.log_scalar(
-                "nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3
-            )
+        for name, number in (("loss", total("sample_size")), ("nll_loss", total("nll_tokens"))):
+            if number > 0:
+                metrics.log_scalar(name, total(name) / number / math.log(2), number, round=3)
         for name, digits in cls.logged.items():
             number = total(f"{name}_number")
             if number > 0:
@@ -227,23 +226,16 @@ class LikelihoodCriterion(FairseqCriterion):
         # fairseq sets meters to zero after each line of the log, and keeps them, also those of a
         # criterion that trained before a resume: of one that was not updated since it would log
         # null, and of an empty `nll_loss` a perplexity of 0. So these are forgotten; those that
-        # fairseq logs later in the update come back.
+        # fairseq logs later in the update come back. The others are numbered as after a resume.
         for aggregator in metrics.get_active_aggregators():
-            empty = {
-                name
-                for name, m in aggregator.items()
-                if isinstance(m, AverageMeter) and m.val is None
-            }
-            if "nll_loss" in empty or "nll_loss" not in aggregator:
-                empty.add("ppl")
-            for name in empty:
-                del aggregator[name]
-            # The meters are numbered anew, as they are after a resume.
-            remaining = [
-                (priority, name) for priority, _, name in aggregator.priorities if name not in empty
-            ]
+            for name, meter in list(aggregator.items()):
+                if isinstance(meter, AverageMeter) and meter.val is None:
+                    del aggregator[name]
+            if "nll_loss" not in aggregator:
+                del aggregator["ppl"]
+            remaining = [one for one in aggregator.priorities if one[2] in aggregator]
             aggregator.priorities = [
-                (priority, number, name) for number, (priority, name) in enumerate(remaining)
+                (priority, number, name) for number, (priority, _, name) in enumerate(remaining)
             ]
 
     @staticmethod
@@ -299,11 +291,12 @@ class LikelihoodCriterion(FairseqCriterion):
         """Restores what `checkpoint_state` returned; the log says so, also where the state is that
         of another criterion, and is left out."""
         saved, counter = objective_state(state), self.objective.counter
-        if saved.keys() != self.objective.state_dict().keys():
+        expected = self.objective.state_dict()
+        if saved.keys() != expected.keys():
             logger.warning(
                 f"{self.cfg._name}: left out the state of the checkpoint, "
                 f"{', '.join(saved) or 'which is empty'}; expected that of --criterion "
-                f"{self.cfg._name}, {', '.join(self.objective.state_dict()) or 'which is empty'}"
+                f"{self.cfg._name}, {', '.join(expected) or 'which is empty'}"
             )
             return
         self.objective.load_state_dict(saved)
@@ -373,8 +366,137 @@ def check_one_dictionary(task: Any) -> None:
     )
     languages = {pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()}
     if any(of_language(language) != task.target_dictionary for language in languages):
+        names = [name for name, kind in TASK_REGISTRY.items() if kind is type(task)]
         raise ValueError(
-            f"found different dictionaries of the target languages in the task {task_name(task)}; "
-            "expected one, since "
-            "tokens are counted; add --joined-dictionary to fairseq-preprocess"
+            "found different dictionaries of the target languages in the task "
+            f"{names[0] if names else type(task).__name__}; expected one, since tokens are counted; "
+            "add --joined-dictionary to fairseq-preprocess"
         )
+
+
+def listen(task: Any, listener: LikelihoodCriterion) -> None:
+    """Connects a criterion, as `listener`, to the task instance that trains it."""
+    _hook_iterators(task, listener)
+    _hook_updates(task, listener)
+    _hook_checkpoints(task, listener)
+    if torch.distributed.is_initialized() and torch.distributed.get_backend() == "gloo":
+        atexit.register(_close_process_group)
+
+
+def _close_process_group() -> None:
+    """Ends gloo's threads before the process ends: fairseq leaves them running, and torch may then
+    abort it."""
+    # not yet closed after an earlier training of this process
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
+    """Announces the training iterator, and makes its batches those of epoch 1.
+
+    fairseq shuffles the sentences into batches once, seeded with the epoch that the process begins
+    in, and keeps these batches for the epochs that follow. So a training that resumes in epoch 3
+    would see other batches than one that was never interrupted, and from the middle of an epoch
+    would skip other sentences than it has seen. Here the batches are always made as for epoch 1,
+    where every training begins, and with its seed, to which --update-ordered-indices-seed adds the
+    epoch.
+    """
+    original = task.get_batch_iterator
+
+    def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        if dataset is not task.datasets.get(listener.cfg.train_subset):
+            return original(dataset, *args, **kwargs)
+        made_for_each_epoch = (
+            kwargs.get("disable_iterator_cache")
+            or kwargs.get("update_epoch_batch_itr")
+            or getattr(task.cfg, "rebuild_batches", False)
+            or not task.can_reuse_epoch_itr(dataset)
+        )
+        if made_for_each_epoch or dataset in task.dataset_to_epoch_iter:
+            iterator = original(dataset, *args, **kwargs)
+        else:
+            epoch = kwargs.pop("epoch", 1)
+            if listener.cfg.update_ordered_indices_seed and "seed" in kwargs:
+                kwargs["seed"] -= epoch - 1
+            iterator = original(dataset, *args, epoch=1, **kwargs)
+            iterator.epoch = epoch
+            dataset.set_epoch(epoch)
+        try:
+            listener.on_train_iterator(iterator)
+        except UserError as error:  # fairseq would print a traceback
+            fail(str(error))
+        return iterator
+
+    task.get_batch_iterator = get_batch_iterator
+
+
+def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
+    """Announces attempts at updates, micro-batches and optimizer steps.
+
+    An attempt begins where no parameter has a gradient: fairseq's trainer sets all to None at the
+    start of each attempt, after an overflow, and where it gives up the micro-batches of a worker
+    that ran out of memory. So what a criterion counts is dropped exactly when the gradient is.
+    """
+    original_train_step, original_optimizer_step = task.train_step, task.optimizer_step
+    current: int | None = None  # number of the update under way; None: another criterion is trained
+
+    def start_update_if_due(model: Any, update_num: int) -> None:
+        nonlocal current
+        if update_num != current or all(parameter.grad is None for parameter in model.parameters()):
+            current = update_num
+            listener.start_update(update_num)
+
+    def train_step(
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+        **rest: Any,
+    ) -> Any:
+        if criterion is listener:
+            # The distributed trainer moves only a criterion with parameters to the device of the
+            # model.
+            listener.to(next(model.parameters()).device)
+            start_update_if_due(model, update_num)
+            listener.is_dummy = ignore_grad
+        return original_train_step(
+            sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **rest
+        )
+
+    def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:
+        if current is None:
+            return original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
+        # if this worker ran out of memory in its last micro-batch
+        start_update_if_due(model, update_num)
+        listener.on_optimizer_step()
+        result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
+        listener.on_weights_changed(optimizer, model)
+        return result
+
+    task.train_step, task.optimizer_step = train_step, optimizer_step
+
+
+def _hook_checkpoints(task: Any, listener: LikelihoodCriterion) -> None:
+    """Puts the criterion's state into checkpoints, and takes it from there.
+
+    `save_checkpoint` merges the task's `get_checkpoint_dict()` into the checkpoint's `extra_state`,
+    and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The stock tools that read a
+    model from a checkpoint never look at it.
+    """
+    key = type(task).__name__  # where fairseq looks for it
+    # fairseq asks with hasattr; its own tasks have none
+    original_get = getattr(task, "get_checkpoint_dict", dict)
+    original_set = getattr(task, "set_checkpoint_dict", lambda state: None)
+
+    def get_checkpoint_dict() -> dict[str, Any]:
+        saved = original_get()
+        return {**saved, key: {**saved.get(key, {}), STATE_KEY: listener.checkpoint_state()}}
+
+    def set_checkpoint_dict(state: dict[str, Any]) -> None:
+        original_set(state)
+        if STATE_KEY in state:
+            listener.load_checkpoint_state(state[STATE_KEY])
+
+    task.get_checkpoint_dict, task.set_checkpoint_dict = get_checkpoint_dict, set_checkpoint_dict

@@ -39,17 +39,14 @@ class CosRegCriterion(LikelihoodCriterion):
         net_output = model(**sample["net_input"])
         # B x V x T
         log_probs = model.get_normalized_probs(net_output, log_probs=True)  # B x T x V
-        target, epsilon = model.get_targets(sample, net_output), self.cfg.label_smoothing
+        target = model.get_targets(sample, net_output)
         # of rows: that of blocks (B, V, T) has no deterministic implementation on CUDA
-        nll = F.nll_loss(
-            log_probs.flatten(0, 1),
-            target.flatten(),
-            ignore_index=self.padding_idx,
-            reduction="none",
-        ).view_as(target)
-        share = epsilon / max(log_probs.size(-1) - 1, 1)
-        uniform = -log_probs.sum(-1).masked_fill(target == self.padding_idx, 0.0)
-        losses = (1 - epsilon - share) * nll + share * uniform
+        rows = log_probs.flatten(0, 1), target.flatten()
+        options = {"ignore_index": self.padding_idx, "reduction": "none"}
+        nll = F.nll_loss(*rows, **options).view_as(target)
+        losses, smoothing = nll, self.objective.label_smoothing
+        if smoothing:
+            losses = F.cross_entropy(*rows, label_smoothing=smoothing, **options).view_as(target)
         output = CrossEntropyOutput(losses.sum(), nll.detach(), losses.detach())
         size = self.sample_size(target, sample["ntokens"])
         output = self.objective.complete(output, layer.weight, size, {})

@@ -47,7 +47,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
             layer.class_weight,
             target,
             layer.classes,
-            label_smoothing=self.cfg.label_smoothing,
+            label_smoothing=self.objective.label_smoothing,
             ignore_index=self.padding_idx,
             sorted_targets=sorted_targets,
         )

@@ -13,8 +13,7 @@ from torch import Tensor
 from ...data.binarized import excluded_tokens
 from ...errors import fail
 from ...functional import freezing_gates, rarest
-from ...functional.gates import FREEZING_PARTS
-from ...functional.rare import check_open_interval
+from ...functional.gates import FREEZING_PARTS, check_open_interval
 from .. import option
 from ..output_layer import float32_copies, output_layer
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig

@@ -9,7 +9,7 @@ import torch
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from ...functional import gated_cross_entropy, given_tokens, repeated_ngrams
+from ...functional import gated_likelihood, given_tokens, repeated_ngrams
 from ...objective import ObjectiveOutput
 from .. import decoding, option
 from ..output_layer import features_of, unwrapped
@@ -100,8 +100,8 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         """
         if self.training and self._continues:
             zero = output.nll.new_zeros(())
-            nothing = {"ul_loss": (zero, zero)} if self.objective.ul_alpha else {}
-            nothing |= {"adv_loss": (zero, zero)} if self.objective.adv_epsilon else {}
+            nothing = {"ul_loss": (zero, 0)} if self.objective.ul_alpha else {}
+            nothing |= {"adv_loss": (zero, 0)} if self.objective.adv_epsilon else {}
             nothing |= dict.fromkeys(("ul_sequence_loss", "repeated"), (zero, 0))
             output = output._replace(logged=nothing | output.logged)
         return super().result(weight, output, target, tokens, **options)
@@ -121,7 +121,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}
         features, layer = features_of(model, net_input, self.cfg._name)
-        output = gated_cross_entropy(
+        output = gated_likelihood(
             features[:, start - 1 :],
             target=continuation,
             **layer._asdict(),

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -47,6 +48,12 @@ def build_model(
             "one of "
             "a registered architecture, and the data folder that it was trained with"
         ) from error
+
+
+def model_name(checkpoint: Checkpoint) -> str | None:
+    """The registered name of the model, such as transformer_lm, of a checkpoint's architecture."""
+    architecture = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch")
+    return ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
 
 
 def options_of_pruned(checkpoint: Checkpoint) -> dict[str, int | None]:

@@ -1,12 +1,14 @@
-"""Forms losses and the residual dL/dz of logits, between the products of a softmax layer.
+"""Parts of a softmax layer over a chunk of positions: products in the dtypes that a device has,
+and between them the losses and the residual dL/dz.
 
-The residual of a chunk is formed in the memory of its logits. On a GPU one kernel reads a row and
-writes it (`softmax_kernel.py`); elsewhere, and on a GPU without Triton, the same is done by
-operations of torch.
+The residual is formed in the memory of the logits. On a GPU one kernel reads a row and writes it
+(`softmax_kernel.py`); elsewhere, and on a GPU without Triton, operations of torch do the same.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,15 +17,102 @@ from torch import Tensor
 from . import softmax_kernel
 from .unlikelihood import Candidates
 
+CHUNK_ELEMENTS = 2**23
+"""Logits held at a time on a CPU: 32 MiB in float32."""
+GPU_CHUNK_ELEMENTS, GPU_CHUNK_ROWS = 2**26, 2**11
+"""On a GPU, or so many positions, whichever is more: each chunk of C positions adds to dL/dW, and
+that traffic of 8·V·D bytes is to be small beside the 6·C·V·D operations of its products, for which
+a GPU takes as long as for C/250 times as many bytes."""
 HALF_SCALE = 2.0**10  # of residuals in float16; this leaves room for gates of up to 60
+
+
+def has_kernel(tensor: Tensor) -> bool:
+    """Are there kernels for this tensor, those of `softmax_kernel.py`?"""
+    return tensor.is_cuda and softmax_kernel.can_run(tensor)
+
+
+_not_compiled: set[Callable[..., Any]] = set()
+
+
+def compiled(
+    function: Callable[..., Any], tensors: tuple[Any, ...], numbers: tuple[Any, ...] = ()
+) -> Any:
+    """`function(*tensors, *numbers)`, on a GPU by torch.compile if that works."""
+    first = tensors[0]
+    if first.is_cuda and torch.cuda.is_available() and function not in _not_compiled:
+        try:
+            return _compile(function)(*tensors, *numbers)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # if it is not the compiler's, it comes again below
+            _not_compiled.add(function)
+            softmax_kernel.say_failed("torch.compile", error)
+    return function(*tensors, *numbers)
+
+
+@functools.cache
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=True)
+
+
+def chunk_rows(weight: Tensor) -> int:
+    """The number C of positions in a chunk of logits over W (V, D), at least one."""
+    if weight.is_cuda:
+        return max(GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS // len(weight))
+    return max(1, CHUNK_ELEMENTS // len(weight))
+
+
+def working_dtype(given: Tensor) -> torch.dtype:
+    """The dtype of values and gradients: float32, or float64 for a float64 tensor."""
+    return torch.float64 if given.dtype == torch.float64 else torch.float32
+
+
+def product_dtype(features: Tensor) -> torch.dtype:
+    """The dtype in which a linear layer multiplies the features: theirs, or that of autocast."""
+    device = features.device.type
+    if torch.is_autocast_enabled(device) and features.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return features.dtype
+
+
+def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
+    """Can torch sum products of this dtype in float32, at least? Of half precision, those on
+    NVIDIA's GPUs."""
+    has_it = device.type == "cuda" and torch.version.hip is None
+    return has_it or dtype in (torch.float32, torch.float64)
+
+
+def aligned(weight: Tensor) -> Tensor:
+    """W (V, D), with rows of zeros up to a multiple of 8 where it is in half precision.
+
+    Products whose rows do not begin at multiples of 16 bytes take a multiple of the time on a GPU.
+    """
+    if weight.dtype in (torch.float32, torch.float64) or len(weight) % 8 == 0:
+        return weight
+    return F.pad(weight, (0, 0, 0, -len(weight) % 8))
+
+
+def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """`left @ right`, that of half precision summed and returned in float32."""
+    if left.dtype in (torch.float32, torch.float64):
+        return torch.mm(left, right, out=out)
+    return torch.mm(left, right, out_dtype=torch.float32, out=out)
+
+
+def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> None:
+    """`total += alpha · left @ right`, with `total` in float32 or float64."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right, alpha=alpha)
+    else:
+        torch.addmm(total, left, right, alpha=alpha, out_dtype=total.dtype, out=total)
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of the loss of a position, which are arguments of `gated_cross_entropy`."""
+    """The terms of the loss of a position, which are arguments of `gated_likelihood`."""
 
     vocabulary: int  # V; the logits may have more columns, which are no tokens
-    label_smoothing: float = 0.0
+    label_smoothing: float = 0.0  # ε
     softcap: float | None = None
     position_weight: Tensor | None = None  # (N,)
     candidates: Candidates | None = None
@@ -33,8 +122,18 @@ class Terms:
 
     @property
     def share(self) -> float:
-        """The part of Q at each token but the target, as fairseq smooths labels."""
-        return self.label_smoothing / (self.vocabulary - 1) if self.label_smoothing else 0.0
+        """Q of each token but the target, ε/V."""
+        return self.label_smoothing / self.vocabulary
+
+    @property
+    def others(self) -> float:
+        """Q of all tokens but the target, 1 − Q[y] = ε (V − 1)/V."""
+        return self.label_smoothing - self.share
+
+    def smoothed(self, nll: Tensor, log_sum_exp: Tensor, total: Tensor) -> Tensor:
+        """−Σ_k Q[k] log P[k] (C,), from −log P[y], logsumexp z and Σ_k z[k], (C,) each."""
+        of_all = self.vocabulary * log_sum_exp - total  # −Σ_k log P[k]
+        return (1 - self.label_smoothing) * nll + self.share * of_all
 
     def residual_scale(self, dtype: torch.dtype) -> Tensor | float:
         """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
@@ -46,7 +145,7 @@ class Terms:
         alpha = 0.0 if self.candidates is None else self.ul_alpha
         if self.position_weight is None or not len(self.position_weight):
             return HALF_SCALE / (1.0 + alpha)
-        return HALF_SCALE / (self.position_weight.float().abs().amax() + alpha).clamp(min=1.0)
+        return HALF_SCALE / (self.position_weight.float().abs().amax() + alpha).clamp(min=1e-6)
 
 
 class ChunkValues(NamedTuple):
@@ -59,7 +158,6 @@ class ChunkValues(NamedTuple):
     prediction: Tensor | None = None  # int64, the arg-max
 
 
-@torch.no_grad()
 def residual_of_chunk(
     logits: Tensor,
     target: Tensor,
@@ -82,25 +180,25 @@ def residual_of_chunk(
         terms: what the loss consists of.
         dtype: that of the products: the residual is rounded to it.
     """
-    tokens, y = logits[:, : terms.vocabulary], target[:, None]
-    prediction = None
-    if margin is not None:
-        margin.mul_(tokens.gather(1, y).squeeze(1) > 0)
-    if bias is not None:
-        tokens.add_(bias.to(logits.dtype))
-    if terms.predict:
-        prediction = tokens.argmax(1)
-    if margin is not None:
-        tokens.scatter_add_(1, y, -margin[:, None])
-    omega = None
+    prediction = omega = None
     if terms.position_weight is not None:
         omega = terms.position_weight.index_select(0, rows).to(logits.dtype)
+    if bias is not None or margin is not None or terms.predict:
+        tokens, y = logits[:, : terms.vocabulary], target[:, None]
+        if margin is not None:
+            margin.mul_(tokens.gather(1, y).squeeze(1) > 0)
+        if bias is not None:
+            tokens.add_(bias.to(logits.dtype))
+        if terms.predict:
+            prediction = tokens.argmax(1)
+        if margin is not None:
+            tokens.scatter_add_(1, y, -margin[:, None])
     if terms.candidates is None:
         matrix, values = likelihood_residual(logits, target, omega, terms, dtype)
     else:
         candidates = terms.candidates.at(rows, target)
         matrix, values = unlikelihood_residual(logits, target, omega, *candidates, terms, dtype)
-    return matrix, values._replace(prediction=prediction)
+    return matrix, values if prediction is None else values._replace(prediction=prediction)
 
 
 def likelihood_residual(
@@ -108,7 +206,7 @@ def likelihood_residual(
 ) -> tuple[Tensor, ChunkValues]:
     """The likelihood ω Σ_k −Q[k] log P[k] of P = softmax(z), with dL/dz = ω (P − Q).
 
-    z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε at the target, and ε/(V − 1) elsewhere.
+    z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε + ε/V at the target, and ε/V elsewhere.
 
     Args:
         logits: l (C, V) or wider, used up.
@@ -117,43 +215,51 @@ def likelihood_residual(
         terms: ε, c and the scale; other terms are not looked at.
         dtype: that of the matrix.
     """
-    vocabulary, share, softcap = terms.vocabulary, terms.share, terms.softcap
-    scale = terms.residual_scale(dtype)
-    row = softmax_kernel.likelihood(
-        logits, target, omega, vocabulary, share, terms.label_smoothing, softcap, scale, dtype
-    )
-    if row is not None:
-        matrix, at_target, nll, log_sum_exp, total = row
-    else:
-        y, z = target[:, None], cap_(logits[:, :vocabulary], softcap)
-        slope = None if softcap is None else 1 - (z / softcap).square()  # C x V, dz/dl
-        z_of_target, largest = z.gather(1, y).squeeze(1), z.amax(1)  # C
-        total = z.sum(1) if share else None  # C
-        matrix = torch.softmax(z, 1, out=z)  # C x V, P
-        # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is
-        # accurate. In −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel
-        # exactly where y is the arg-max.
-        log_largest = matrix.amax(1).log()  # C
-        nll, log_sum_exp = (largest - z_of_target) - log_largest, largest - log_largest
-        at_target = torch.expm1(-nll) + terms.label_smoothing  # C, exact where P[y] is nearly 1
-        if share:
-            matrix.sub_(share)
-        if omega is not None:
-            at_target *= omega
-            matrix.mul_(omega[:, None])
-        if slope is not None:
-            at_target *= slope.gather(1, y).squeeze(1)
-            matrix.mul_(slope)
-        matrix, at_target = _scaled(matrix, at_target, scale, dtype)
-        matrix.scatter_(1, y, at_target[:, None].to(dtype))
-        matrix = _widened(matrix, logits)
-    losses = nll
+    softcap, scale = terms.softcap, terms.residual_scale(dtype)
+    if has_kernel(logits):
+        row = softmax_kernel.likelihood(
+            logits,
+            target,
+            omega,
+            terms.vocabulary,
+            terms.share,
+            terms.others,
+            softcap,
+            scale,
+            dtype,
+        )
+        if row is not None:
+            matrix, at_target, nll, log_sum_exp, total = row
+            losses = nll if total is None else terms.smoothed(nll, log_sum_exp, total)
+            losses = losses if omega is None else losses * omega
+            return matrix, ChunkValues(at_target, nll, losses)
+    y, z = target[:, None], cap_(logits[:, : terms.vocabulary], softcap)
+    slope = None if softcap is None else 1 - (z / softcap).square()  # C x V, dz/dl
+    z_of_target, largest = z.gather(1, y).squeeze(1), z.amax(1)  # C
+    total = z.sum(1) if terms.share else None  # C
+    matrix = torch.softmax(z, 1, out=z)  # C x V, P
+    # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is
+    # accurate. In −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel exactly
+    # where y is the arg-max.
+    log_largest = matrix.amax(1).log_()  # C
+    losses = nll = (largest - z_of_target).sub_(log_largest)  # C
+    at_target = nll.neg().expm1_()  # C, exact where P[y] is nearly 1
     if total is not None:
-        uniform = vocabulary * log_sum_exp - total  # −Σ_k log P[k]
-        losses = (1 - terms.label_smoothing - share) * nll + share * uniform
+        losses = terms.smoothed(nll, largest - log_largest, total)
+        at_target += terms.others
+        matrix.sub_(terms.share)
     if omega is not None:
         losses = losses * omega
-    return matrix, ChunkValues(at_target, nll, losses)
+        at_target *= omega
+        matrix.mul_(omega[:, None])
+    if slope is not None:
+        at_target *= slope.gather(1, y).squeeze(1)
+        matrix.mul_(slope)
+    if isinstance(scale, Tensor) or scale != 1:
+        at_target *= scale
+        matrix.mul_(scale)
+    matrix = matrix.to(dtype).scatter_(1, y, at_target[:, None].to(dtype))
+    return _widened(matrix, logits), ChunkValues(at_target, nll, losses)
 
 
 def unlikelihood_residual(
@@ -180,10 +286,10 @@ def unlikelihood_residual(
     if log_rest is None:
         log_rest = z.logsumexp(1)
     scale = terms.residual_scale(dtype)
-    entries, index, factor, shift, nll, losses, ul_loss = softmax_kernel.compiled(
+    entries, index, factor, shift, nll, losses, ul_loss = compiled(
         _entries,
         (z_at_index, index, log_rest, total, is_candidate, omega, scale),
-        (terms.vocabulary, terms.ul_alpha, terms.label_smoothing, terms.share, softcap),
+        (terms.vocabulary, terms.ul_alpha, terms.others, terms.share, softcap),
     )
     matrix = softmax_kernel.scaled_softmax(
         logits, log_rest, factor, shift, terms.vocabulary, softcap, dtype
@@ -210,7 +316,7 @@ def _entries(
     scale: Tensor | float,
     vocabulary: int,
     alpha: float,
-    label_smoothing: float,
+    others: float,
     share: float,
     softcap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]:
@@ -234,8 +340,8 @@ def _entries(
         scale: the factor of the residual.
         vocabulary: V.
         alpha: α.
-        label_smoothing: ε.
-        share: ε/(V − 1).
+        others: 1 − Q[y].
+        share: Q of each token but the target.
         softcap: c, or None.
 
     Returns:
@@ -250,8 +356,8 @@ def _entries(
     nll = (z[:, 1] - z[:, 0]) + log_beyond_top  # C
     losses, weight = nll, torch.ones_like(nll) if omega is None else omega
     if total is not None:
-        uniform = vocabulary * (z[:, 1] + log_beyond_top) - total
-        losses = (1 - label_smoothing - share) * nll + share * uniform
+        of_all = vocabulary * (z[:, 1] + log_beyond_top) - total  # −Σ_k log P[k]
+        losses = (1 - others - share) * nll + share * of_all
     is_top = tokens == top[:, None]  # C x U
     target_is_top = y == top  # C
     r = torch.exp(z - log_rest[:, None])  # C x (2 + U)
@@ -265,11 +371,11 @@ def _entries(
     likelihood = weight - alpha * u.sum(1)  # C, the factor of P
     f = likelihood * p_rest - alpha * has_top * p_top  # C
     at_top = p_top * (likelihood + alpha * has_top) - weight * share  # C
-    # ω (P[m] − (1 − ε)) is exact as ω (ε − (1 − P[m])), if m is the target.
-    target_and_top = weight * (label_smoothing - p_rest)
+    # ω (P[m] − Q[m]) is exact as ω ((1 − Q[m]) − (1 − P[m])), if m is the target.
+    target_and_top = weight * (others - p_rest)
     target_and_top = target_and_top + (likelihood - weight + alpha * has_top) * p_top
     is_target = tokens == y[:, None]  # C x U
-    at_target = r[:, 0] * f - weight * (1 - label_smoothing) + alpha * (u * is_target).sum(1)
+    at_target = r[:, 0] * f - weight * (1 - others) + alpha * (u * is_target).sum(1)
     at_target = torch.where(target_is_top, target_and_top, at_target)  # C
     at_top = torch.where(target_is_top, at_target, at_top)
     at_candidates = r[:, 2:] * f[:, None] - (weight * share)[:, None] + alpha * u  # C x U
@@ -291,7 +397,9 @@ def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor | None) -> None:
     """
     if gate is None or not len(matrix):
         return
-    if not softmax_kernel.gate_columns_(matrix, target, gate):
+    if has_kernel(matrix):
+        softmax_kernel.gate_columns_(matrix, target, gate)
+    else:
         tokens, y = matrix[:, : len(gate)], target[:, None]
         at_target = tokens.gather(1, y)
         tokens.mul_(gate).scatter_(1, y, at_target)
@@ -300,15 +408,6 @@ def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor | None) -> None:
 def cap_(logits: Tensor, softcap: float | None) -> Tensor:
     """c tanh(l / c), in the memory of l; l without a soft cap."""
     return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)
-
-
-def _scaled(
-    matrix: Tensor, entries: Tensor, scale: Tensor | float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The matrix and its entries times the scale, the matrix in `dtype`."""
-    if isinstance(scale, Tensor) or scale != 1:
-        matrix, entries = matrix.mul_(scale), entries * scale
-    return matrix.to(dtype), entries
 
 
 def _widened(matrix: Tensor, logits: Tensor) -> Tensor:

@@ -1,0 +1,103 @@
+"""Log-probabilities of every token at each position of a binarized split, by a fairseq model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from torch import Tensor
+from tqdm import tqdm
+
+from ..checkpoints import Checkpoint
+from ..errors import UserError
+from ..functional.softmax_layer import chunk_rows
+from .models.from_checkpoint import build_model
+from .output_layer import replaced_output_layer
+
+
+def score_split(
+    checkpoint: Checkpoint,
+    data: str | Path,
+    split: str,
+    *,
+    length: int | None,
+    context: int = 0,
+    max_tokens: int | None = None,
+    device: torch.device,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Gives log P (n, V), in nats, and the targets (n,) of a chunk of positions at a time: those
+    that fairseq-eval-lm counts, or the target side of the pairs of a translation model.
+
+    Args:
+        length: tokens per block of a language model, its context included; None: pairs.
+        context: tokens before each block that are not scored.
+        max_tokens: per batch; None: 2048, or a block where that is longer.
+
+    Raises:
+        UserError: the model has too few positions for a block, or for some of the pairs.
+    """
+    # The positions of the model are those that it was trained with, whatever is scored.
+    model, task = build_model(checkpoint, data, {"sample_break_mode": "none"})
+    model.to(device)
+    positions = model.max_positions()
+    if length is None:
+        task.load_dataset(split)
+        dataset = task.dataset(split)
+        _, longer = dataset.filter_indices_by_size(dataset.ordered_indices(), positions)
+        if len(longer):
+            raise UserError(
+                f"{split}: found {len(longer)} of {len(dataset)} pairs of more than "
+                f"{' or '.join(map(str, positions))} tokens, the positions of the model; expected "
+                "a split without them"
+            )
+        batches = task.get_batch_iterator(
+            dataset, max_positions=positions, max_tokens=max_tokens or 2048
+        ).next_epoch_itr(shuffle=False)
+    else:
+        if not context < length <= positions:
+            raise UserError(
+                f"--tokens-per-sample: found {length}, {context} of them context, and {positions} "
+                "positions of the model; expected more than context, at most the positions"
+            )
+        task.args.tokens_per_sample = length - context
+        task.load_dataset(split)
+        batches = task.eval_lm_dataloader(
+            dataset=task.dataset(split),
+            num_workers=0,
+            context_window=context,
+            max_positions=positions,
+            max_tokens=max_tokens or max(2048, length),
+        )
+    for sample in tqdm(batches, f"scoring {split}", leave=False, disable=None):
+        if "net_input" in sample:
+            if device.type != "cpu":
+                sample = utils.move_to_cuda(sample, device=device)
+            yield from _score(model, task, sample)
+
+
+@torch.no_grad()
+def _score(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The positions of a batch. Logits are formed and normalized for a chunk of positions at a
+    time: beside the features (N, D), it takes the memory of a few such chunks, whatever the
+    batch."""
+    target = sample["target"]  # B x T
+    is_scored = target != task.target_dictionary.pad()
+    if getattr(getattr(task, "args", None), "add_bos_token", False):
+        is_scored &= target != task.target_dictionary.bos()
+    target = target[is_scored]  # N
+    layer, inputs = getattr(model.decoder, "output_layer", None), []
+
+    def left_out(features: Tensor) -> Tensor:
+        inputs.append(features)
+        return features
+
+    with replaced_output_layer(model.decoder, left_out):
+        # N x D; or N x V, of a decoder with logits of its own
+        output = model(**sample["net_input"])[0][is_scored]
+    rows = chunk_rows(output.new_empty(len(task.target_dictionary), 0))
+    for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
+        # 1 x n x V, or features for an adaptive softmax
+        output = layer(chunk[None]) if inputs else chunk[None]
+        log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
+        yield log_probs, targets
