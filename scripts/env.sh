@@ -1,6 +1,7 @@
+#
 # Each row of a table is a training in a folder of its own, with what is measured of it. All is made once, so that tables
 # share what they have in common, and an interrupted script goes on when it is run again. No table was run at the papers'
-# sizes: "takes" has the hours of one NVIDIA H200, estimated from what was measured (docs/reproduction.md), and the disk.
+# sizes: "takes" has the hours of one NVIDIA H200, estimated from what was measured (docs/reproduction.md), and disk above 20 GB.
 #
 #   SIZE=paper      or small, on one GPU of 24 GB: the paper's data and optimizer; or tiny: minutes per row on 2 CPU cores
 #   RUNS=runs/SIZE  folder of the trainings and tables

@@ -3,8 +3,8 @@
     python -m scripts.results NAME TABLE.tsv RUNS [RUNS …] --command "make demo" --text "WikiText-2"
 
 TABLE.tsv names rows and columns as for table.py, whose other RUNS are further seeds. The file has their numbers, not
-rounded, and how they were measured: run this on the machine and with the versions that measured them. The table of the
-page follows a line `<!--results:NAME.json-->`, and may have fewer rows and columns (docs/README.md).
+rounded, and how they were measured: run this on the machine and with the versions that measured them. The table of a
+page is marked with it, as docs/README.md says.
 """
 
 import argparse

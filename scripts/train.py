@@ -137,8 +137,7 @@ def composed(
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """All options by their names, SECTION.KEY, as they are written: references to others are not
-    resolved."""
+    """All options by their names, SECTION.KEY; references to others are not resolved."""
     options = {}
     for name, section in OmegaConf.to_container(config, resolve=False).items():
         if isinstance(section, dict):
@@ -168,8 +167,7 @@ def with_defaults(written: Any) -> Any:
 
 
 def check_names(config: Any) -> None:
-    """Checks what fairseq does not: the names of task, model, …, and the options of models that are
-    no dataclasses."""
+    """Checks what fairseq does not: names, and options of models that are no dataclasses."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
     from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
@@ -211,8 +209,8 @@ def build_criterion(config: Any) -> None:
 
 
 def settings_of(written: Any) -> dict[str, Any]:
-    """What a training depends on: its options by name, the digest of its data, and the training
-    that it starts from, with the digest of its settings."""
+    """What a training depends on: its options, the digest of its data, and the training that it
+    starts from, with the digest of its settings."""
     settings = {}
     for key, value in sorted(options_of(written).items()):
         if not key.startswith(FREE):

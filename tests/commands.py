@@ -7,6 +7,7 @@ from fairseq.trainer import Trainer
 
 from agg_fairseq.cli.main import main
 from agg_fairseq.result import Result
+from tests.conftest import table_cells
 from tests.small_trainings import LM, batches, build
 
 LANGUAGE_MODEL = {"_name": "language_modeling"}
@@ -51,13 +52,8 @@ def read_result(path):
 
 
 def table(printed):
-    """The cells of a printed table: the header's, and those of the rows. A bar in a cell is
-    escaped."""
-    header, _, *rows = [
-        [cell.strip() for cell in line.replace("\\|", "¦").split("|")[1:-1]]
-        for line in printed.splitlines()
-        if line.startswith("| ") or line.startswith("|-")
-    ]
+    """The cells of a printed table: the header's, and those of the rows."""
+    header, *rows = table_cells(printed)
     return header, rows
 
 

@@ -203,6 +203,13 @@ def write_lines(path, lines):
     return path
 
 
+def table_cells(printed):
+    """The cells of the lines of tables among what was printed, titles included; a bar in a cell is
+    escaped."""
+    lines = [line.replace("\\|", "¦") for line in printed.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
 def preprocessed(folder, texts, *options, to="bin"):
     """Writes texts, by the names of their files, into a folder, and binarizes them there."""
     for name, lines in texts.items():
@@ -251,15 +258,16 @@ def mt_data(tmp_path_factory):
 
 TINY_LM = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
-    "--decoder-input-dim 16 "
-    "--decoder-output-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2 "
-    "--tokens-per-sample 16 --max-tokens 64"
+    "--decoder-input-dim 16 --decoder-output-dim 16 --decoder-ffn-embed-dim 16 "
+    "--decoder-attention-heads 2 --tokens-per-sample 16 --max-tokens 64"
 ).split()
-SMALL_LM = [*TINY_LM, *(
-    "--share-decoder-input-output-embed --optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 "
-    "--log-format json "
-    "--log-interval 1 --max-update 6 --save-interval-updates 2 --no-epoch-checkpoints"
-).split()]  # fmt: skip
+TRAINING = (
+    "--optimizer adam --lr 0.01 --cpu --seed 3 --num-workers 0 --log-format json --log-interval 1 "
+    "--no-epoch-checkpoints"
+).split()
+SMALL_LM = [
+    *TINY_LM, "--share-decoder-input-output-embed", *TRAINING, "--max-update", "6", "--save-interval-updates", "2",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

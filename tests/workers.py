@@ -11,14 +11,7 @@ from tests.conftest import ROOT, called, options_of_workers
 from tests.forking import processes
 
 PACKAGE = str(ROOT / "agg_fairseq")
-COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "broadcast",
-    "reduce_scatter",
-    "barrier",
-    "all_gather_object",
-)
+COLLECTIVES = "all_reduce all_gather broadcast reduce_scatter barrier all_gather_object".split()
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             )
     mean_of: dict[Any, Tensor] = {}
     averaged = {}
-    for name in tqdm(first, desc="averaging", unit="parameter", disable=None, leave=False):
+    for name in tqdm(first, "averaging", leave=False, disable=None):
         tensors = {label: parameters[name] for label, parameters in models.items()}
         # Parameters are tied if they lie in the same memory, in the same way, in every model.
         memory = tuple(

@@ -142,15 +142,7 @@ class PretrainedModel:
             raise UserError(
                 f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {known}"
             )
-        matrix = self.tensor(name)
-        if matrix.dim() != 2:
-            raise UserError(
-                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
-            )
-        for rows in matrix.split(8192):
-            # as it is used: a large float64 is infinite there
-            check_finite(self.path, {name: rows.float()})
-        return OutputEmbedding(name, tied, matrix)
+        return OutputEmbedding(name, tied, self._matrix(name))
 
     def _output_name(self) -> tuple[str, bool]:
         """The output embedding in the files, and whether it is tied.
@@ -185,8 +177,18 @@ class PretrainedModel:
             raise UserError(
                 f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
             )
+        return self._matrix(name)
+
+    def _matrix(self, name: str) -> Tensor:
+        """A parameter; UserError unless it is a matrix of finite numbers."""
         matrix = self.tensor(name)
-        check_finite(self.path, {name: matrix})
+        if matrix.dim() != 2:
+            raise UserError(
+                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
+            )
+        for rows in matrix.split(8192):
+            # as it is used: a large float64 is infinite there
+            check_finite(self.path, {name: rows.float()})
         return matrix
 
     def _saved_name(self, module: nn.Module) -> str | None:

@@ -13,7 +13,4 @@ Reference: Östling and Tiedemann (2016).
 from ..evaluation import align_split
 from .options import calling
 
-DATA = "folder of fairseq-preprocess, with train.X-Y.X.bin"
-add_arguments, run = calling(
-    align_split, lambda parser: parser.add_argument("data", metavar="DATA", help=DATA)
-)
+add_arguments, run = calling(align_split)

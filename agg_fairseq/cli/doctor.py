@@ -18,39 +18,37 @@ FAIRSEQ = ("fairseq-fixed", "ve-fairseq", "fairseq")  # packages that install th
 
 def run(arguments: argparse.Namespace) -> int:
     print(f"agg-fairseq {__version__}, Python {platform.python_version()}")
-    found = {
-        name: list(importlib.metadata.distributions(name=name))
-        for name in ("torch", "numpy", *FAIRSEQ)
-    }
-    versions = {
-        name: distributions[0].version for name, distributions in found.items() if distributions
-    }
-    print(*(f"{name} {version}" for name, version in versions.items()), sep="\n")
+    versions: dict[str, str] = {}
+    for name in ("torch", "numpy", *FAIRSEQ):
+        for distribution in importlib.metadata.distributions(name=name):
+            versions.setdefault(name, distribution.version)
+    for name, version in versions.items():
+        print(name, version)
     broken = False
     for module, remedy in IMPORTED.items():
         try:
             importlib.import_module(module)
         except Exception as error:  # any is an answer here
             broken = True
-            print(
-                f"error: {module.partition('_')[0]} cannot be imported ({first_line(error)}); "
-                f"{remedy}"
-            )
+            name = module.partition("_")[0]
+            print(f"error: {name} cannot be imported ({first_line(error)}); {remedy}")
+    notes = []
     if len(both := [name for name in FAIRSEQ if name in versions]) > 1:
-        print(
-            f"note: {' and '.join(both)} install the same files; uninstall all of them, then "
+        notes.append(
+            f"{' and '.join(both)} install the same files; uninstall all of them, then "
             f"{FAIRSEQ_REMEDY}"
         )
-    if [int(part) for part in versions.get("torch", "0.0").split(".")[:2]] >= [2, 6]:
-        print("note: torch >= 2.6: train on several workers with --load-checkpoint-on-all-dp-ranks")
-        print(
-            "note: torch >= 2.6: pass --user-dir to fairseq-generate, which else opens no "
-            "translation model"
-        )
+    if "torch" in versions:
+        notes += [
+            "train on several workers with --load-checkpoint-on-all-dp-ranks",
+            "pass --user-dir to fairseq-generate, which else opens no translation model",
+        ]
     if int(versions.get("numpy", "0").split(".")[0]) >= 2:
-        print(
-            "note: numpy >= 2: fairseq's --sample-break-mode eos (language models) fails; pip "
-            "install 'numpy<2'"
+        notes.append(
+            "numpy >= 2: fairseq's --sample-break-mode eos (language models) fails; pip install "
+            "'numpy<2'"
         )
+    for note in notes:
+        print(f"note: {note}")
     print(f"training with fairseq: {'not ready' if broken else 'ready'}")
     return int(broken)

@@ -2,12 +2,11 @@
 side by side.
 
 Tokens are frequent, medium or rare by their frequency in the training text. The table shows what
-models are compared
-by: PPL total (that of fairseq-eval-lm with the same options), PPL within each group, E/O of the
-rare group, IsoScore; --full shows all of the columns below. The row `human` is of the text itself,
-the row `unigram` of a model that always predicts the training frequencies. --calibrate valid fits
-one constant per group to the logits on that split, and adds the perplexity and E/O with them. A
-translation model scores the target side.
+models are compared by: PPL total (that of fairseq-eval-lm with the same options), PPL within each
+group, E/O of the rare group, IsoScore; --full shows all of the columns below. The row `human` is of
+the text itself, the row `unigram` of a model that always predicts the training frequencies.
+--calibrate valid fits one constant per group to the logits on that split, and adds the perplexity
+and E/O with them. A translation model scores the target side.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
@@ -33,34 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "data")
     add_option(parser, "json")
     add_parameters(parser, BinarizedText)
-    add = parser.add_argument
-    add(
-        "--text",
-        metavar="FILE",
-        help="text in UTF-8 to score, instead of DATA, for models of transformers",
-    )
-    add_option(
-        parser,
-        "train_text",
-        "with --text, the text to count tokens in, such as the training text",
-    )
-    add(
-        "--calibrate",
-        metavar="SPLIT",
-        help="split, or with --text a file, to fit one offset per group on",
-    )
-    add(
-        "--moved-from",
-        metavar="MODEL",
-        help="also measure how far the embeddings are from those of this model",
-    )
+    text = "text in UTF-8 to score, instead of DATA, for models of transformers"
+    parser.add_argument("--text", metavar="FILE", help=text)
+    add_option(parser, "train_text")
     add_parameters(parser, perplexity)
     shown = {**COMPARED, **CALIBRATED, **MOVED}
-    shown |= {
-        metric: (*keys, *OCCURRENCE_GROUPS) for metric, keys in shown.items() if "rare" in keys
-    }
+    for metric, keys in shown.items():
+        if "rare" in keys:
+            shown[metric] = (*keys, *OCCURRENCE_GROUPS)
     shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
-    add(
+    parser.add_argument(
         "--full",
         dest="columns",
         action="store_const",

@@ -18,7 +18,4 @@ Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 from ..evaluation import group_shares
 from .options import calling
 
-DATA = "folder of fairseq-preprocess, with the training split; or a training text in UTF-8, with --tokenizer"
-add_arguments, run = calling(
-    group_shares, lambda parser: parser.add_argument("data", metavar="DATA", help=DATA)
-)
+add_arguments, run = calling(group_shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import io
 import logging
@@ -20,30 +21,13 @@ from ..errors import FAIRSEQ_REMEDY, UserError
 from ..files import check_writable, write_json
 from ..result import Result
 
-COMMANDS = {
-    "groups": "how much of a text is rare: sizes and shares of its frequency groups, before "
-    "training",
-    "eval-lm": "perplexity, distinct predictions and isotropy of language models, by frequency "
-    "group",
-    "generate-lm": "continuations of a split's prefixes by a language model, greedy or sampled",
-    "text-metrics": "how close generated texts are to the references, how similar and how varied",
-    "bleu": "tokenized BLEU and sacreBLEU of what fairseq-generate printed",
-    "isotropy": "isotropy, mean cosines and singular values of output embeddings, by frequency "
-    "group",
-    "align": "word alignments of a parallel training split, by eflomal",
-    "align-sim": "similarity of the embeddings of aligned words in translation models, by group",
-    "word-similarity": "agreement of output embeddings with human scores of pairs of words",
-    "neighbors": "the tokens whose output embeddings are nearest to those of given words",
-    "calibrate": "rare tokens expected as often as they appear: one offset per group, as a bias",
-    "average-checkpoints": "the mean of the last checkpoints of a run, as a checkpoint",
-    "report": "one HTML page that compares runs: settings, curves, all measures and pictures, "
-    "texts",
-    "plot": "the papers' pictures: embeddings, singular values, isotropy and rare group over the "
-    "updates, …",
-    "doctor": "versions found, and what cannot work with them, each with its remedy",
-    "user-dir": "print the folder to pass to fairseq's --user-dir",
-}
-"""A line about each command; its module has the same name, with underscores."""
+COMMANDS = (
+    "groups", "eval-lm", "generate-lm", "text-metrics", "bleu", "isotropy", "align", "align-sim",
+    "word-similarity", "neighbors", "calibrate", "average-checkpoints", "report", "plot", "doctor",
+    "user-dir",
+)  # fmt: skip
+"""In the order of --help. The module of a command has its name, with underscores, and its docstring
+is the help."""
 FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
 EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(EVAL, "pip install '.[eval]'")}
@@ -75,7 +59,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
     flags."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, []) or action.nargs == 0:
+        if action.default in (None, ()) or action.nargs == 0:
             return action.help
         return super()._get_help_string(action)
 
@@ -148,26 +132,29 @@ def message_of(error: Exception) -> str | None:
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the command line, with the options of the `imported` sub-commands.
 
-    Only those are imported: `doctor` must run where the others' needs are missing.
+    Only those are imported, and the docstrings of the others read: `doctor` must run where the
+    others' needs are missing.
     """
     parser = Parser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq "
-        "criterions, "
-        'used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
+        'criterions, used as: fairseq-train --user-dir "$(agg-fairseq user-dir)" --criterion agg …',
     )
     parser.add_argument("--version", action="version", version=f"agg-fairseq {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, formatter_class=HelpFormatter)
+    for name in COMMANDS:
+        file = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
+        description = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+        summary = " ".join(description.partition("\n\n")[0].split()).rstrip(".:")
+        command = commands.add_parser(
+            name, help=summary, description=description, formatter_class=HelpFormatter
+        )
         if name not in imported:
             continue
-        module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
-        command.description = module.__doc__
+        module = importlib.import_module(f".{file.stem}", __package__)
         if names := getattr(module, "EXPLAINED", ()):
-            command.epilog = "columns:\n" + "\n".join(
-                f"  {METRICS[name].explanation}" for name in names
-            )
+            lines = [f"  {METRICS[name].explanation}" for name in names]
+            command.epilog = "\n".join(["columns:", *lines])
         if hasattr(module, "add_arguments"):
             module.add_arguments(command)
         command.set_defaults(run=module.run)
@@ -177,16 +164,19 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
 def check_outputs(arguments: argparse.Namespace) -> None:
     """Checks, before any work, that --output and --json are two files, and replace only files that
     a command wrote."""
-    paths = {"output": getattr(arguments, "output", None), "json": getattr(arguments, "json", None)}
-    paths = {option: Path(path) for option, path in paths.items() if path is not None}
-    if len({path.resolve() for path in paths.values()}) < len(paths):
-        raise UserError(f"--json: found the file of --output, {arguments.json}; name another")
-    for option, path in paths.items():
+    known = {"output": BEGINNINGS.get(arguments.command), "json": NUMBERS}
+    seen = set()
+    for option, pattern in known.items():
+        if getattr(arguments, option, None) is None:
+            continue
+        path = Path(getattr(arguments, option))
+        if path.resolve() in seen:
+            raise UserError(f"--{option}: found the file of --output, {path}; name another")
+        seen.add(path.resolve())
         check_writable(path)
         if path.is_file():
             with path.open("rb") as file:
                 beginning = file.read(512)
-            pattern = NUMBERS if option == "json" else BEGINNINGS[arguments.command]
             if beginning and not re.match(pattern, beginning, re.DOTALL):
                 raise UserError(
                     f"--{option}: found {path}, a file that no command here wrote; name another"

@@ -45,11 +45,9 @@ class Range:
         number = "a whole number" if self.kind is int else "a number"
         if self.most < math.inf:
             return f"{number} in {self.ends[0]}{self.least}, {self.most}{self.ends[1]}"
-        return (
-            f"{number} above {self.least}"
-            if "(" in self.ends
-            else f"{number} of {self.least} or more"
-        )
+        if "(" in self.ends:
+            return f"{number} above {self.least}"
+        return f"{number} of {self.least} or more"
 
 
 COUNT = Range(int, 1)
@@ -66,6 +64,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "max_tokens": {"type": COUNT, "metavar": "N"},
     "as_published": {"action": "store_true"},
     "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},
+    "calibrate": {"metavar": "SPLIT|FILE"},
+    "moved_from": {"metavar": "MODEL"},
     # words and their tokens
     "bpe": {"choices": tuple(FILES)},
     "gpt2_encoder_json": {"metavar": "FILE"},
@@ -94,10 +94,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
+    # the report
+    "baseline": {"metavar": "NAME"},
+    "results": {"nargs": "+", "metavar": "FILE"},
+    # all of them
     "device": {"metavar": "DEVICE"},
     "output": {"metavar": "FILE"},
     "force": {"action": "store_true"},
-    "json": {"metavar": "FILE"},
+    "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
 }
 """What parameters of these names are on the command line; others are no options."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
@@ -105,18 +109,23 @@ TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model"
 
 def calling(
     function: Callable[..., Result],
-    add_input: Callable[[argparse.ArgumentParser], Any],
+    add_input: Callable[[argparse.ArgumentParser], Any] | None = None,
     **defaults: Any,
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Result]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds; the others are options.
+        function: its first parameter is what `add_input` adds, by default an argument that is
+            given to it as it is; the others are options.
         defaults: what `main` asks for, such as `transposed=True`.
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_input(parser)
+        if add_input is None:
+            first = next(iter(inspect.signature(function).parameters))
+            parser.add_argument(first, help=descriptions(function)[first], **OPTIONS[first])
+        else:
+            add_input(parser)
         add_parameters(parser, function)
         add_option(parser, "json")
         parser.set_defaults(**defaults)
@@ -143,8 +152,8 @@ def add_option(
     parser: argparse.ArgumentParser, name: str, text: str | None = None, **settings: Any
 ) -> None:
     """Adds one of `OPTIONS`; `text`: its help, by default what `agg_fairseq.evaluation` says."""
-    text = text or descriptions(evaluation)[name]
     option = OPTIONS[name] | settings
+    text = text or option.get("help") or descriptions(evaluation)[name]
     if isinstance(option.get("type"), Range):
         text += f"; {option['type']}"
     if name == "groups":
@@ -152,7 +161,8 @@ def add_option(
             text += f"; with {grouping}, {meaning}"
     flags = ["-o"] if name == "output" else []
     flags.append(f"--{name.replace('_', '-')}")
-    parser.add_argument(*flags, help=text.replace("%", "%%"), **option)
+    option["help"] = text.replace("%", "%%")
+    parser.add_argument(*flags, **option)
 
 
 def descriptions(documented: object) -> dict[str, str]:
@@ -181,15 +191,10 @@ def add_inputs(
 ) -> None:
     """Inputs that are compared side by side, and `--name`; by default it is a part of the path
     (`names.unique_names`)."""
-    default = {
-        "folder": "that of its folder",
-        "name": "its own",
-        "stem": "its own, without ending",
-    }[part]
+    own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
+    names = f"a name for each {metavar} (default: {own[part]})"
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
-    parser.add_argument(
-        "--name", nargs="+", metavar="NAME", help=f"a name for each {metavar} (default: {default})"
-    )
+    parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
     parser.set_defaults(part=part, opened=files_by_name)
 
 

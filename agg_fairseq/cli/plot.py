@@ -1,10 +1,11 @@
 """Draws the papers' pictures; the ending of -o chooses PNG, SVG or PDF.
 
-agg-fairseq plot projection runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin
--o svd.png agg-fairseq plot singular-values runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt
--o values.svg agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
-agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png agg-fairseq plot alpha-sweep
-eval-lm.json -o sweep.pdf agg-fairseq plot class-sweep text-metrics.json -o classes.svg
+    agg-fairseq plot projection runs/mle runs/agg --data data-bin -o svd.png
+    agg-fairseq plot singular-values runs/mle runs/agg -o values.svg
+    agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
+    agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
+    agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
+    agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
 Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection
 --help.

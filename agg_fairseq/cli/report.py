@@ -24,19 +24,6 @@ from .options import add_inputs, add_parameters, call
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "RUN", "folders of runs, compared side by side", "name")
     add_parameters(parser, write_report)
-    add = parser.add_argument
-    add(
-        "--baseline",
-        metavar="NAME",
-        help="name of the run that the others are compared with (default: the first)",
-    )
-    add(
-        "--results",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="what other commands wrote to --json",
-    )
 
 
 def run(arguments: argparse.Namespace) -> None:

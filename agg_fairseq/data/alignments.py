@@ -58,12 +58,12 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
     pairs = zip(*map(sentences, sides), strict=True)
-    progress = tqdm(pairs, "links", len(sides[0]), unit="pair", disable=None, leave=False)
+    progress = tqdm(pairs, "links", len(sides[0]), leave=False, disable=None)
     for number, (line, pair) in enumerate(itertools.zip_longest(lines, progress), 1):
         if line is None or pair is None:
-            found = "too few lines" if line is None else "more lines"
             raise UserError(
-                f"{path}: found {found}; expected {len(sides[0]):,}, one per sentence pair"
+                f"{path}: found {'too few' if line is None else 'more'} lines; expected "
+                f"{len(sides[0]):,}, one per sentence pair"
             )
         source, target = pair
         try:

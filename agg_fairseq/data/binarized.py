@@ -51,11 +51,10 @@ def training_pair(
 ) -> tuple[str, str]:
     """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None
     if any will do."""
-    names = (
-        re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name)
-        for path in sorted(folders(data)[0].glob("*.bin"))
-    )
-    pairs = [(match[1], match[2]) for match in names if match]
+    pairs = []
+    for path in sorted(folders(data)[0].glob("*.bin")):
+        if match := re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name):
+            pairs.append((match[1], match[2]))
     asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
     if len(asked) != 1:
         found = ", ".join(map("-".join, asked or pairs)) or "no language pair"
@@ -67,19 +66,17 @@ def training_pair(
 def excluded_tokens(dictionary: Any) -> Tensor:
     """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
     frequency group, and no method treats them as rare."""
-    # A dictionary that --output-dictionary-size truncates keeps all symbols; V is the number of
-    # those in use.
-    entries = list(zip(dictionary.symbols, dictionary.count, strict=True))[: len(dictionary)]
-    excluded = torch.tensor(
-        [not count and FILLER.fullmatch(symbol) is not None for symbol, count in entries]
-    )
+    excluded = torch.zeros(len(dictionary), dtype=torch.bool)
     excluded[: dictionary.nspecial] = True
+    # A dictionary that --output-dictionary-size truncates keeps all symbols, V of them in use.
+    for row, symbol in enumerate(dictionary.symbols[: len(dictionary)]):
+        if not dictionary.count[row] and FILLER.fullmatch(symbol):
+            excluded[row] = True
     return excluded
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """The occurrences of each token as a target in a binarized split, as `count_split`, of the data
-    and with the options of a task: (V,) int64 over its target dictionary."""
+    """`count_split` of the data and with the options of a task: (V,) over its target dictionary."""
     options = getattr(task, "cfg", None) or task.args
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     counts = count_split(
@@ -160,9 +157,8 @@ def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Ten
     """Occurrences of each token of the dictionary in a split that `fairseq-preprocess` wrote:
     (V,) int64.
 
-    The split itself is read, since `dict.txt` has no counts of eos and unk, and has the sum over
-    both languages if they have a joined dictionary. A parallel split is named with its side, such
-    as `train.en-de.de`.
+    `dict.txt` has no counts of eos and unk, and has the sum over both languages if they have a
+    joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
     """
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for block in read_tokens(data, dictionary, split):
@@ -190,7 +186,7 @@ def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.nd
         raise UserError(
             f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}"
         ) from error
-    for block in tqdm(blocks, desc=f"reading {split}", unit="block", disable=None, leave=False):
+    for block in tqdm(blocks, f"reading {split}", leave=False, disable=None):
         for token in (int(block.min()), int(block.max())):
             if not 0 <= token < len(dictionary):
                 raise UserError(

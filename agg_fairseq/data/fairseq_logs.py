@@ -36,23 +36,24 @@ class Translations:
 
 def read_translations(path: str | Path) -> Translations:
     """Reads the lines T-id, H-id and D-id of a log, in any order and among others."""
-    # scores and texts by id
-    found: dict[str, dict[int, list[tuple[float, str]]]] = {kind: {} for kind in "THD"}
+    best: dict[str, dict[int, tuple[float, str]]] = {kind: {} for kind in "THD"}  # by id
+    numbers: dict[str, Counter[int]] = {kind: Counter() for kind in "THD"}  # of lines, by id
     for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
-        if match := SENTENCE.match(line):
-            kind, index, rest = match[1], int(match[2]), line[match.end() :]
-            try:
-                if not rest.endswith("\n"):
-                    raise ValueError("the line has no end")
-                score, text = ("0", rest) if kind == "T" else rest.split("\t", 1)
-                found[kind].setdefault(index, []).append((float(score), text.strip()))
-            except ValueError as error:
-                raise UserError(f"{path}, line {count}: found half a line: {CUT}") from error
-    ids = sorted(found["T"])
-    numbers: dict[str, Counter[int]] = {kind: Counter() for kind in found}  # of lines, by id
-    for kind, lines in found.items():
-        for index, of_sentence in lines.items():
-            numbers[kind][index] = len(of_sentence)
+        match = SENTENCE.match(line)
+        if not match:
+            continue
+        kind, index, rest = match[1], int(match[2]), line[match.end() :]
+        try:
+            if not rest.endswith("\n"):
+                raise ValueError("the line has no end")
+            score, text = ("0", rest) if kind == "T" else rest.split("\t", 1)
+            number = -math.inf if math.isnan(float(score)) else float(score)
+        except ValueError as error:
+            raise UserError(f"{path}, line {count}: found half a line: {CUT}") from error
+        numbers[kind][index] += 1
+        if index not in best[kind] or number > best[kind][index][0]:
+            best[kind][index] = number, text.strip()
+    ids = sorted(numbers["T"])
     is_complete = numbers["T"] == dict.fromkeys(ids, 1) and numbers["H"] == numbers["D"]
     if not ids or not is_complete or numbers["H"].keys() != set(ids):
         lines = ", ".join(f"{number.total()} {kind}-…" for kind, number in numbers.items())
@@ -63,14 +64,9 @@ def read_translations(path: str | Path) -> Translations:
             f"{path}: found no id {missing}; run fairseq-generate --required-batch-size-multiple 1"
         )
     sides = []
-    for lines in found.values():
-        sides.append([max(lines[index], key=_score)[1] for index in ids])
+    for of_kind in best.values():
+        sides.append([of_kind[index][1] for index in ids])
     return Translations(str(path), *sides)
-
-
-def _score(line: tuple[float, str]) -> float:
-    """The score of a line; NaN is less than any other."""
-    return -math.inf if math.isnan(line[0]) else line[0]
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:

@@ -113,8 +113,11 @@ class TokenizerOptions:
         for line in read_lines(path, "text in UTF-8"):
             rows: list[int] = []
             for part in re.split("(</s>)", line):
-                tokens = [part] if part == "</s>" else split(part.strip()) if part.strip() else []
-                rows.extend(map(dictionary.index, tokens))
+                if part == "</s>":
+                    rows.append(dictionary.eos())
+                elif part.strip():
+                    tokens = split(part.strip()) or [dictionary.unk_word]
+                    rows.extend(map(dictionary.index, tokens))
             yield rows
 
     def _encoder(self) -> Any:
@@ -132,12 +135,10 @@ class TokenizerOptions:
         try:
             return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
         except ImportError as error:
-            how = (
-                "'.[eval]'"
-                if self.bpe != "fastbpe"
-                else "cython, then: pip install --no-build-isolation fastBPE"
-            )
-            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; pip install {how}") from error
+            remedy = "pip install '.[eval]'"
+            if self.bpe == "fastbpe":
+                remedy = "pip install cython, then: pip install --no-build-isolation fastBPE"
+            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; {remedy}") from error
         except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "

@@ -40,14 +40,13 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from tokenizer.json; `rows`: V, None for as many as it has
-        tokens."""
+        """The vocabulary without counts, from tokenizer.json; as `parse`."""
         return cls.parse(path.read_text(encoding="utf-8"), path, rows)
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from the content of a tokenizer.json; `path` is for error
-        messages."""
+        """The vocabulary without counts, from the content of the tokenizer.json at `path`; `rows`:
+        V, None for as many as it has tokens."""
         import tokenizers
 
         try:
@@ -63,15 +62,11 @@ class TokenizerVocabulary(Vocabulary):
         tokenizer.no_padding()
         unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
         rows = tokenizer.get_vocab_size(with_added_tokens=True) if rows is None else rows
-        beyond = [
-            token
-            for token, row in tokenizer.get_vocab(with_added_tokens=False).items()
-            if row >= rows
-        ]
-        if beyond:
+        last = max(tokenizer.get_vocab(with_added_tokens=False).values(), default=-1)
+        if last >= rows:
             raise UserError(
-                f"{path}: found {len(beyond):,} tokens beyond the {rows:,} rows; "
-                "expected the model's file"
+                f"{path}: found the token {last:,} beyond the {rows:,} rows; expected the model's "
+                "file"
             )
         return cls(path, tokenizer, unknown, rows, None, byte_level)
 
@@ -132,11 +127,11 @@ class TokenizerVocabulary(Vocabulary):
         """Rows without a token, tokens that are named as unused or reserved, and bytes that no
         UTF-8 has."""
         no_bytes = {chr(byte) if self.byte_level else f"<0x{byte:02X}>" for byte in NO_UTF8}
-        return [
-            row
-            for row, token in enumerate(self.tokens)
-            if token == f"<row {row}>" or token in no_bytes or UNUSED.fullmatch(token)
-        ]
+        unused = []
+        for row, token in enumerate(self.tokens):
+            if token == f"<row {row}>" or token in no_bytes or UNUSED.fullmatch(token):
+                unused.append(row)
+        return unused
 
     @property
     def excluded(self) -> Tensor:
@@ -165,15 +160,12 @@ class TokenizerVocabulary(Vocabulary):
             """No tokens if they cannot be told from those of the word before, or leave out a
             character."""
             encoding = self.encode(context + word)
-            start = len(before)
-            covered = {
-                position
-                for begin, end in encoding.offsets[start:]
-                for position in range(begin, end)
-            }
+            covered: set[int] = set()
+            for begin, end in encoding.offsets[len(before) :]:
+                covered.update(range(begin, end))
             wanted = range(len(context), len(context) + len(word))
-            if encoding.ids[:start] != before or not covered.issuperset(wanted):
+            if encoding.ids[: len(before)] != before or not covered.issuperset(wanted):
                 return []
-            return [self.tokens[row] for row in encoding.ids[start:] if row < self.rows]
+            return [self.tokens[row] for row in encoding.ids[len(before) :] if row < self.rows]
 
         return WordTokenizer("tokenizer.json", index, self.unknown, split)

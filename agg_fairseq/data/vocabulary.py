@@ -137,8 +137,7 @@ class BinarizedVocabulary(Vocabulary):
         if other.tokens != self.tokens:
             raise UserError(
                 f"{text}: found another dictionary than that of the model; expected "
-                "fairseq-preprocess "
-                "with --srcdict or --tgtdict, the dict.txt of the model's data"
+                "fairseq-preprocess with --srcdict or --tgtdict, the dict.txt of the model's data"
             )
         return other.counts
 

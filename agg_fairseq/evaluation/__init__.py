@@ -6,16 +6,15 @@ several functions have:
 
 Args:
     models: by the names of their rows, as `open_models` returns them; all over one vocabulary.
-    data: folder of `fairseq-preprocess`, with the training split, in which tokens are counted
-    train_text: for models of transformers, text in UTF-8 in which tokens are counted instead
-    groups: which tokens are frequent, medium and rare
+    data: folder of `fairseq-preprocess`, with the training split, in which tokens are counted.
+    train_text: for models of transformers, text in UTF-8 in which tokens are counted instead.
+    groups: which tokens are frequent, medium and rare.
     tokenizer: how words are split into tokens of the dictionary; models of transformers have one of
         their own.
-    max_tokens: tokens per batch; None: 2048, or a block where that is longer
-    device: cpu, cuda, cuda:1, …; None: a GPU if there is one
-    output: file to write
-    force: replace an existing file
-    json: also write all numbers to FILE
+    max_tokens: tokens per batch; None: 2048, or a block where that is longer.
+    device: cpu, cuda, cuda:1, …; None: a GPU if there is one.
+    output: file to write.
+    force: replace an existing file.
 """
 
 from ..data.subwords import TokenizerOptions

@@ -36,8 +36,7 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     except ImportError as error:
         raise UserError(
             f"eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim "
-            "the links of "
-            "another aligner, such as fast_align"
+            "the links of another aligner, such as fast_align"
         ) from error
     languages = training_pair(data)
     sides = load_parallel(data, languages)
@@ -45,16 +44,16 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     check_writable(output)
 
     # The tokens as numbers, which no aligner can split or change.
-    texts = [(" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides]
-    with tempfile.TemporaryDirectory() as temporary_folder:
-        forward, reverse = (
-            Path(temporary_folder) / direction for direction in ("forward", "reverse")
-        )
-        # both as source-target
-        files = {"links_filename_fwd": str(forward), "links_filename_rev": str(reverse)}
+    source, target = ((" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides)
+    with tempfile.TemporaryDirectory() as folder:
+        forward, reverse = Path(folder) / "forward", Path(folder) / "reverse"
         try:
             eflomal.Aligner(model=ALIGNER_MODEL).align(
-                *texts, **files, quiet=not sys.stderr.isatty()
+                source,
+                target,
+                links_filename_fwd=str(forward),
+                links_filename_rev=str(reverse),  # as source-target too
+                quiet=not sys.stderr.isatty(),
             )
         except subprocess.CalledProcessError as error:
             raise UserError(
@@ -67,15 +66,10 @@ def align_split(data: str | Path, output: str | Path) -> Result:
                 reverse.open() as back,
                 temporary.open("w", encoding="utf-8") as file,
             ):
-                both = tqdm(
-                    zip(ahead, back, strict=True),
-                    "links",
-                    number,
-                    unit="pair",
-                    disable=None,
-                    leave=False,
-                )
-                for forward_links, reverse_links in both:
+                both = zip(ahead, back, strict=True)
+                for forward_links, reverse_links in tqdm(
+                    both, "links", number, leave=False, disable=None
+                ):
                     links = {*parse_links(forward_links)} & {*parse_links(reverse_links)}
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 

@@ -69,9 +69,9 @@ def align_sim(
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     group_of_labeled = members.of_token[links.tokens()]
-    labeled = {
-        group: int(group_of_labeled.eq(index).sum()) for index, group in enumerate(members.names)
-    }
+    labeled = {}
+    for index, group in enumerate(members.names):
+        labeled[group] = int(group_of_labeled.eq(index).sum())
     rows[LABELED] = {"align_sim": {**labeled, "total": len(group_of_labeled)}}
     settings = {
         "matrix": matrix_setting(models),

@@ -33,8 +33,7 @@ def bleu(
     fairseq-generate printed.
 
     Args:
-        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows. Of
-            several hypotheses for a sentence, the one with the best score counts.
+        logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows.
         reference: untokenized target side of the split, a sentence per line; None: no sacreBLEU.
         tokenize: tokenizer of sacreBLEU: zh for Chinese, char or ja-mecab for Japanese, whose words
             13a does not split.
@@ -59,16 +58,20 @@ def bleu(
             raise UserError(
                 f"{log.path}: found other T-… lines than in {first.path}; expected the same text"
             )
-    references = None if reference is None else _plain_lines(reference, first)
-    detokenize = None
+    references = detokenize = None
+    if reference is not None:
+        references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
+        if len(references) != len(first.references):
+            raise UserError(
+                f"{reference}: found {len(references)} lines; expected {len(first.references)}, as "
+                f"in {first.path}"
+            )
     if moses is not None:
         from sacremoses import MosesDetokenizer
 
         detokenize = MosesDetokenizer(lang=moses).detokenize
     rows, settings = {}, {"sentences": len(first.references)}
-    for name, log in tqdm(
-        translations.items(), desc="scoring", unit="log", disable=None, leave=False
-    ):
+    for name, log in tqdm(translations.items(), "scoring", leave=False, disable=None):
         if log.decoded and references is None:
             raise UserError(
                 f"{log.path}: found detokenized text (D differs from H); expected --reference, for "
@@ -91,17 +94,6 @@ def bleu(
             settings["sacrebleu"] = f"{how},[{score.signature}]"
     facts = {"reference": None if reference is None else str(reference)}
     return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)
-
-
-def _plain_lines(reference: str | Path, log: Translations) -> list[str]:
-    """The untokenized target side, as many lines as the log has sentences."""
-    references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
-    if len(references) != len(log.references):
-        raise UserError(
-            f"{reference}: found {len(references)} lines; expected {len(log.references)}, as in "
-            f"{log.path}"
-        )
-    return references
 
 
 def _check_joined(log: Translations) -> None:

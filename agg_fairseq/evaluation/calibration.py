@@ -36,11 +36,8 @@ def calibrate(
     device: str | None = None,
 ) -> Result:
     """Calibrates the groups of tokens of a trained model: on the split, each is then expected as
-    often as it appears.
-
-    One offset per group (frequent, medium, rare; or those of `occurrences_in`) is fitted on a
-    split, added to the logits of its tokens, and saved as the bias of the output layer, on top of
-    an old bias.
+    often as it appears. One offset per group is saved as the bias of the output layer, on top of an
+    old bias.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.

@@ -40,10 +40,6 @@ def generate_texts(
 ) -> Result:
     """Continues prefixes with a language model, and writes a JSON object per line.
 
-    The split is read as one stream of tokens, including its line ends, and cut into blocks of a
-    prefix and its reference; an incomplete block at the end is dropped. `prefix`, `continuation`
-    and `reference` contain tokens of the dictionary, separated by spaces.
-
     Args:
         model: a language model over the dictionary of `data`.
         output: texts to write.
@@ -112,9 +108,7 @@ def generate_texts(
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
-            for known, references in tqdm(
-                batches, desc="continuing", unit="batch", disable=None, leave=False
-            ):
+            for known, references in tqdm(batches, "continuing", leave=False, disable=None):
                 start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
                 continued = continuation(network, start.to(torch_device), length, **options)
                 for texts in zip(known, continued, references, strict=True):

@@ -21,9 +21,9 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
     first: dict[tuple[str, str] | None, Checkpoint] = {}
     for checkpoint in checkpoints.values():
         pair = checkpoint.languages
-        first.setdefault(
-            pair if pair is None or all(pair) else training_pair(data, *pair), checkpoint
-        )
+        if pair is not None and not all(pair):
+            pair = training_pair(data, *pair)
+        first.setdefault(pair, checkpoint)
     if len(first) > 1:
         kinds = []
         for pair, model in first.items():
@@ -49,41 +49,36 @@ def load_embedding_vocabulary(
     train_text: str | Path | None = None,
 ) -> Vocabulary:
     """The vocabulary of models whose output embeddings are all over it: of one task and languages,
-    or one tokenizer.
-
-    `data` is for checkpoints of fairseq-train, `train_text` for models of transformers, without
-    which it has no counts.
-    """
-    checkpoints, pretrained = {}, {}
-    for name, model in models.items():
+    with `data`, or one tokenizer, with counts if there is a `train_text`."""
+    first = next(iter(models.values()))
+    for model in models.values():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
-        (checkpoints if isinstance(model, Checkpoint) else pretrained)[name] = model
-    if checkpoints and pretrained:
-        first, second = next(iter(checkpoints.values())), next(iter(pretrained.values()))
-        raise UserError(
-            f"{second}: found a model of transformers; expected one vocabulary, that of {first}"
-        )
-    if train_text is not None and checkpoints or data is not None and pretrained:
+        if type(model) is not type(first):
+            raise UserError(
+                f"found {first} and {model}, of fairseq-train and of transformers; expected models of "
+                "one vocabulary"
+            )
+    is_of_fairseq = isinstance(first, Checkpoint)
+    if (train_text if is_of_fairseq else data) is not None:
         raise UserError(
             "--data is for checkpoints of fairseq-train, --train-text for models of "
             "transformers; drop one"
         )
-    if pretrained:
-        vocabulary, first = None, None
-        for model in pretrained.values():
-            rows = len(model.output_embedding.saved)
-            other = TokenizerVocabulary.load(model.tokenizer_file, rows)
-            vocabulary, first = vocabulary or other, first or model
-            if other.tokens != vocabulary.tokens:
-                raise UserError(
-                    f"{model}: found another vocabulary than in {first}; measure them one at a time"
-                )
-        return vocabulary if train_text is None else vocabulary.counted_in(train_text)
-    if data is None:
-        raise UserError(
-            "--data: found none; expected the data folder that the model was trained with"
-        )
-    return load_vocabulary(checkpoints, data)
+    if is_of_fairseq:
+        if data is None:
+            raise UserError(
+                "--data: found none; expected the data folder that the model was trained with"
+            )
+        return load_vocabulary(models, data)
+    vocabulary = None
+    for model in models.values():
+        other = TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
+        vocabulary = vocabulary or other
+        if other.tokens != vocabulary.tokens:
+            raise UserError(
+                f"{model}: found another vocabulary than in {first}; measure them one at a time"
+            )
+    return vocabulary if train_text is None else vocabulary.counted_in(train_text)
 
 
 def check_row_names(names: Iterable[str], *taken: str) -> None:

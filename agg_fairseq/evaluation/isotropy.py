@@ -36,10 +36,6 @@ def isotropy(
 ) -> Result:
     """Measures how evenly the output embeddings of models are distributed over all directions.
 
-    All values are computed in float64 over all rows of the embedding W, including those of special
-    tokens, which are in no group. With `data` or `train_text`, some are also measured for the rows
-    of each group.
-
     Returns:
         Result: a row per model, with the fields of `metrics.Geometry` by group as of
         `geometry_by_group`, `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those
@@ -59,9 +55,7 @@ def isotropy(
         sizes = by_frequency.sizes()
         members = {group: by_frequency.members(group) for group in by_frequency.names}
     rows = {}
-    for name, model in tqdm(
-        models.items(), desc="isotropy", unit="checkpoint", disable=None, leave=False
-    ):
+    for name, model in tqdm(models.items(), "isotropy", leave=False, disable=None):
         embedding = model.output_embedding
         weight = embedding.weight
         cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])

@@ -7,8 +7,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..checkpoints import EmbeddingSource
-from ..data.subwords import WORDS, TokenizerOptions, WordTokenizer
-from ..data.vocabulary import Vocabulary
+from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..metrics import nearest_neighbors, word_vectors
 from ..result import Result
@@ -27,11 +26,7 @@ def neighbors(
     groups: str = "types",
     tokenizer: TokenizerOptions = WORDS,
 ) -> Result:
-    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine, in
-    float64.
-
-    The vector of a word of several tokens is the mean of their embeddings. The tokens of the word
-    itself, special tokens and the entries by which fairseq pads a dictionary are left out.
+    """Finds the tokens whose output embeddings are nearest to that of a word, by cosine.
 
     Args:
         words: words whose neighbors are shown.
@@ -49,7 +44,13 @@ def neighbors(
     vocabulary = load_embedding_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
-    tokens_of = _tokens_of(words, vocabulary, word_tokenizer)
+    tokens_of = {}
+    for word in words:
+        tokens_of[word] = word_tokenizer.indices(word)
+        if not tokens_of[word]:
+            raise UserError(
+                f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
+            )
     excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
 
     def describe(index: int) -> dict[str, Any]:
@@ -66,16 +67,13 @@ def neighbors(
         return token["readable"] + MARK * (token["group"] == "rare")
 
     nearest = {}
-    for name, model in tqdm(
-        models.items(), desc="neighbors", unit="checkpoint", disable=None, leave=False
-    ):
+    for name, model in tqdm(models.items(), "neighbors", leave=False, disable=None):
         weight = model.output_embedding.weight
         vectors = word_vectors(weight, list(tokens_of.values()))
-        for word, vector in zip(tokens_of, vectors, strict=True):
-            if not vector.any():
-                raise UserError(
-                    f"{model}: found only zeros as an embedding of {word!r}; leave it out"
-                )
+        is_zero = ~vectors.any(dim=1)
+        if is_zero.any():
+            word = list(tokens_of)[is_zero.int().argmax()]
+            raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
         nearest[name] = nearest_neighbors(weight, vectors, topk, excluded)
 
     ranks = list(map(str, range(1, topk + 1)))
@@ -110,18 +108,3 @@ def neighbors(
     }
     facts = {"groups": members and members.sizes()}
     return Result(rows, {"neighbor": ranks}, settings, facts, ("", "checkpoint"))
-
-
-def _tokens_of(
-    words: Sequence[str], vocabulary: Vocabulary, word_tokenizer: WordTokenizer
-) -> dict[str, list[int]]:
-    """The rows of the tokens of each word; UserError for a word without."""
-    special_tokens = set(map(vocabulary.tokens.__getitem__, vocabulary.special_ids))
-    tokens_of = {}
-    for word in words:
-        tokens_of[word] = [] if word in special_tokens else word_tokenizer.indices(word)
-        if not tokens_of[word]:
-            raise UserError(
-                f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
-            )
-    return tokens_of

@@ -38,16 +38,16 @@ def perplexity(
     Args:
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of
             transformers.
-        calibrate: text of the same kind, on which one offset per group is fitted for the calibrated
-            columns; None: there are none.
+        calibrate: split or other text, on which one offset per group is fitted for the calibrated
+            columns; None: no such columns.
         shares: of these offsets; with each, say 0.4, the model has a row `NAME, 40%` of calibrated
             `perplexity` and `expected_over_observed`.
         occurrences_in: group tokens by how often they occur in another text instead: 100 times or
             more, 1 to 99 times, or never. The text is the training split of a folder with the same
             dictionary, or for models of transformers a file.
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
-        moved_from: a model with the same vocabulary, from whose output embedding the distance is
-            measured.
+        moved_from: model with the same vocabulary, from whose output embedding the distance is
+            measured, for the columns `moved`.
 
     Returns:
         Result: a row per model, with `perplexity`, `group_perplexity`, `within_perplexity`,

@@ -186,7 +186,7 @@ class PlainText:
             )
         network.to(device).eval()
         blocks = self._tokens(vocabulary).to(device).split(self._length(models))
-        for block in tqdm(blocks, desc=name, unit="block", disable=None, leave=False):
+        for block in tqdm(blocks, name, leave=False, disable=None):
             if len(block) < 2:
                 continue
             logits = network(input_ids=block[None]).logits[0, :-1]  # (T − 1) x V

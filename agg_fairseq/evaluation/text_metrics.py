@@ -51,8 +51,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         records = read_texts(path)
         everything[name] = [record["continuation"].split() for record in records]
         others = [record["reference"].split() for record in records]
-        if not all(others):
-            raise UserError(f"{path}: found no references; expected texts that continue a split")
         references = references or others
         if others != references:
             first = next(iter(texts.values()))
@@ -66,26 +64,29 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         )
         sizes = groups.sizes()
     rows = {}
-    for name, of_row in tqdm(
-        everything.items(), desc="measuring", unit="file", disable=None, leave=False
-    ):
-        jaccard = None if name == HUMAN else metrics.ms_jaccard(of_row, references, MAX_ORDER)
-        self_bleu = metrics.self_bleu(of_row, MAX_ORDER) if len(of_row) > 1 else None
-        shares = None
-        if groups is not None and any(of_row):
-            tokens = list(map(dictionary.index, itertools.chain(*of_row)))
-            shares = metrics.group_shares(torch.tensor(tokens), groups)
-        rows[name] = {
+    for name, of_row in tqdm(everything.items(), "measuring", leave=False, disable=None):
+        row = rows[name] = {
             "tokens": sum(map(len, of_row)),
-            "kld": None if name == HUMAN else metrics.kl_divergence(of_row, references),
-            "ms_jaccard": jaccard and dict(zip(ORDERS, jaccard, strict=True)),
-            "self_bleu": self_bleu and dict(zip(ORDERS, self_bleu, strict=True)),
+            "kld": None,
+            "ms_jaccard": None,
+            "self_bleu": None,
             "distinct": dict(zip(ORDERS, metrics.distinct(of_row, MAX_ORDER), strict=True)),
             "repetition": metrics.repetition(of_row),
             "unique_tokens": metrics.unique_tokens(of_row),
-            "token_share": shares,
-            "path": None if name == HUMAN else str(texts[name]),
+            "token_share": None,
+            "path": None,
         }
+        if name != HUMAN:
+            row["path"] = str(texts[name])
+            row["kld"] = metrics.kl_divergence(of_row, references)
+            jaccard = metrics.ms_jaccard(of_row, references, MAX_ORDER)
+            row["ms_jaccard"] = dict(zip(ORDERS, jaccard, strict=True))
+        if len(of_row) > 1:
+            self_bleu = metrics.self_bleu(of_row, MAX_ORDER)
+            row["self_bleu"] = dict(zip(ORDERS, self_bleu, strict=True))
+        if groups is not None and any(of_row):
+            tokens = list(map(dictionary.index, itertools.chain(*of_row)))
+            row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)
     settings = {
         "texts": len(references),
         "tokens": rows[HUMAN]["tokens"],

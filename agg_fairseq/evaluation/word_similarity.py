@@ -1,7 +1,7 @@
 """Agreement of the cosines of output embeddings with human scores of pairs of words."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -32,10 +32,6 @@ def word_similarity(
 ) -> Result:
     """Compares the similarity of words in the output embeddings of models with human scores.
 
-    The vector of a word is the mean of the embeddings of its tokens. A word is looked up as it is
-    written and, if the dictionary lacks one of its tokens, in lower case. Pairs with a word that is
-    found in neither form, or with a token whose embedding is all zeros, are left out.
-
     Args:
         datasets: files with a line word<TAB>word<TAB>score for each pair, the scores on any scale;
             or names, MEN, WS353, RG65, RW, of $AGG_DATA/word-similarity/NAME.txt.
@@ -52,7 +48,6 @@ def word_similarity(
     Reference: Yu et al. (2022), Table 6.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
-    pairs_of = _pairs_by_name(datasets)
     import scipy.stats  # noqa: F401 — found missing before the work starts
 
     tokenizer = replace(tokenizer, after_space=not as_published)
@@ -67,14 +62,17 @@ def word_similarity(
             return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
+    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
+    files = {folder / f"{name}.txt" if name in DATASETS else Path(name): None for name in datasets}
     tokens_of = {}  # of the first words, of the second words, and the scores
-    for name, pairs in pairs_of.items():
-        first, second, scores = zip(*pairs, strict=True) if pairs else ((), (), ())
-        tokens_of[name] = list(map(tokens, first)), list(map(tokens, second)), scores
+    for name, path in zip(unique_names(list(files), None, "stem"), files, strict=True):
+        first, second, scores = tokens_of[name] = [], [], []
+        for word, other, score in _read_pairs(path):
+            first.append(tokens(word))
+            second.append(tokens(other))
+            scores.append(score)
     rows, covered = {}, {}
-    progress = tqdm(
-        models.items(), desc="word similarity", unit="checkpoint", disable=None, leave=False
-    )
+    progress = tqdm(models.items(), "word similarity", leave=False, disable=None)
     for name, model in progress:
         weight = model.output_embedding.weight
         row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
@@ -82,7 +80,7 @@ def word_similarity(
         for key, words_and_scores in tokens_of.items():
             found = metrics.word_similarity(weight, *words_and_scores)
             row["spearman"][key], row["covered"][key] = found
-            shown[key] = f"{found[1]:,}/{len(pairs_of[key]):,}"
+            shown[key] = f"{found[1]:,}/{len(words_and_scores[-1]):,}"
         covered[name] = {"spearman": shown}
     first = next(iter(covered.values()))
     if all(row == first for row in covered.values()):
@@ -92,7 +90,7 @@ def word_similarity(
             rows[f"{PAIRS} of {name}"] = row
     settings = {
         "matrix": matrix_setting(models),
-        "datasets": ",".join(pairs_of),
+        "datasets": ",".join(tokens_of),
         "bpe": word_tokenizer.kind,
         "word": "mean-of-tokens",
     }
@@ -101,37 +99,17 @@ def word_similarity(
     else:
         settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
     settings["cosine,spearman"] = True
-    facts = {"pairs": {name: len(pairs) for name, pairs in pairs_of.items()}}
-    return Result(rows, {"spearman": list(pairs_of)}, settings, facts)
+    facts = {"pairs": {name: len(scores) for name, (_, _, scores) in tokens_of.items()}}
+    return Result(rows, {"spearman": list(tokens_of)}, settings, facts)
 
 
-def _pairs_by_name(datasets: Sequence[str | Path]) -> dict[str, list[tuple[str, str, float]]]:
-    """The pairs of words of each data set, by the name of its column."""
-    files = dataset_files(datasets)
-    pairs_of = {}
-    for name, path in zip(unique_names(files, None, "stem"), files, strict=True):
-        pairs_of[name] = read_word_pairs(path)
-    return pairs_of
-
-
-def dataset_files(asked: Sequence[str | Path]) -> list[Path]:
-    """The files of data sets, which are given by names or as files, each once."""
-    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
-    files = []
-    for name in asked:
-        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
-    return list(dict.fromkeys(files))
-
-
-def read_word_pairs(path: str | Path) -> list[tuple[str, str, float]]:
-    """Reads a file with a line `word<TAB>word<TAB>score` for each pair."""
-    pairs = []
+def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
+    """The pairs of words of a data set, and their scores."""
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:
             first, second, score = line.split("\t")
-            pairs.append((first.strip(), second.strip(), float(score)))
+            yield first.strip(), second.strip(), float(score)
         except ValueError:
             raise UserError(
                 f"{path}, line {count}: found {line.strip()[:80]!r}; expected {LINES}"
             ) from None
-    return pairs

@@ -69,7 +69,7 @@ def score_split(
             max_positions=positions,
             max_tokens=max_tokens or max(2048, length),
         )
-    for sample in tqdm(batches, desc=f"scoring {split}", unit="batch", disable=None, leave=False):
+    for sample in tqdm(batches, f"scoring {split}", leave=False, disable=None):
         if "net_input" in sample:
             if device.type != "cpu":
                 sample = utils.move_to_cuda(sample, device=device)

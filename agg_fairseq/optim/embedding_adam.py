@@ -27,8 +27,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
     .. math::
         \bar v \leftarrow \beta_2 \bar v + (1 - \beta_2) \frac{1}{V} \sum_j g_j^2
 
-      The paper averages the bias-corrected second moments of all V rows. All that is linear, so averaging the squared
-      gradients first gives the same numbers, with D numbers of state in place of V·D.
+      The paper averages the second moments of all V rows; averaging the squared gradients first
+      gives the same numbers, with D numbers of state in place of V·D.
 
     All other parameters are trained exactly as by fairseq's `adam`: decoupled weight decay, and
     epsilon added before the bias correction, so that the denominator above is `sqrt(v) + ε` with a
@@ -67,14 +67,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "coupled": False,
-        }
-        super().__init__(params, defaults)
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "coupled": False})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -120,14 +114,15 @@ class EmbeddingAdam(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            # gradients by parameter, by the number of steps
-            together: dict[int, dict[Tensor, Tensor]] = {}
+            # Gradients by parameter. Parameters of the same number of steps are updated together,
+            # on a GPU by a few launches; one in half precision alone, since it is copied.
+            together: dict[Any, dict[Tensor, Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
+                wide = torch.promote_types(parameter.dtype, torch.float32)
                 state = self.state[parameter]
                 if not state:
-                    wide = torch.promote_types(parameter.dtype, torch.float32)
                     like = parameter[0] if group["coupled"] else parameter
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(parameter, dtype=wide)
@@ -136,64 +131,48 @@ class EmbeddingAdam(torch.optim.Optimizer):
                     # fairseq's memory-efficient fp16 restores it on the CPU.
                     state[name] = state[name].to(parameter.device)
                 state["step"] += 1
-                is_half = parameter.dtype in (torch.float16, torch.bfloat16)
-                if group["coupled"] or isinstance(group["betas"][1], Tensor) or is_half:
-                    self._update_alone(group, parameter, parameter.grad)
-                else:
-                    together.setdefault(state["step"], {})[parameter] = parameter.grad
-            for step, gradient_of in together.items():
-                self._update_together(group, gradient_of, step)
+                key = state["step"] if parameter.dtype == wide else parameter
+                together.setdefault(key, {})[parameter] = parameter.grad
+            for gradient_of in together.values():
+                self._update(group, gradient_of)
         return loss
 
-    def _update_together(
-        self, group: dict[str, Any], gradient_of: dict[Tensor, Tensor], step: int
-    ) -> None:
-        """The update of Adam, for parameters that have the same number of steps: on a GPU a few
-        launches for all of them. The operations are those of fairseq's `adam`, in its order."""
+    def _update(self, group: dict[str, Any], gradient_of: dict[Tensor, Tensor]) -> None:
+        """The update of Adam, for parameters of a group that have the same number of steps. The
+        operations are those of fairseq's `adam`, in its order."""
         beta1, beta2 = group["betas"]
-        parameters = list(gradient_of)
-        first = [self.state[parameter]["exp_avg"] for parameter in parameters]
-        second = [self.state[parameter]["exp_avg_sq"] for parameter in parameters]
-        gradients = [gradient.to(p.dtype) for p, gradient in gradient_of.items()]
+        weights, gradients, first, second = [], [], [], []
+        for parameter, gradient in gradient_of.items():
+            state = self.state[parameter]
+            step = state["step"]
+            first.append(state["exp_avg"])
+            second.append(state["exp_avg_sq"])  # (D,) if coupled
+            weights.append(parameter.to(first[-1].dtype))  # a copy, or the parameter itself
+            gradients.append(gradient.to(first[-1].dtype))
 
         torch._foreach_mul_(first, beta1)
         torch._foreach_add_(first, gradients, alpha=1 - beta1)
-        torch._foreach_mul_(second, beta2)
-        torch._foreach_addcmul_(second, gradients, gradients, value=1 - beta2)
+        if isinstance(beta2, Tensor):
+            numerators, correction2 = [], 1.0
+            for m, v, gradient in zip(first, second, gradients, strict=True):
+                of_rows = beta2.to(m.device, torch.float64).unsqueeze(1)  # V x 1
+                v.lerp_(gradient.square(), (1 - of_rows).to(v))
+                numerators.append(m * (1 - of_rows**step).sqrt().to(m))
+        else:
+            numerators, correction2 = first, 1 - beta2**step
+            torch._foreach_mul_(second, beta2)
+            if group["coupled"]:
+                squares = [gradient.square().mean(0) for gradient in gradients]
+                torch._foreach_add_(second, squares, alpha=1 - beta2)
+            else:
+                torch._foreach_addcmul_(second, gradients, gradients, value=1 - beta2)
         denominators = torch._foreach_sqrt(second)
         torch._foreach_add_(denominators, group["eps"])
 
         if group["weight_decay"] != 0:
-            torch._foreach_add_(parameters, parameters, alpha=-group["weight_decay"] * group["lr"])
-        step_size = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-        torch._foreach_addcdiv_(parameters, first, denominators, value=-step_size)
-
-    def _update_alone(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor) -> None:
-        """An update of one parameter, in half precision or with a second moment of another kind."""
-        beta1, beta2 = group["betas"]
-        state = self.state[parameter]
-        first, second, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
-        is_half = parameter.dtype in (torch.float16, torch.bfloat16)
-        weight = parameter.float() if is_half else parameter
-        gradient = gradient.to(weight.dtype)
-
-        first.mul_(beta1).add_(gradient, alpha=1 - beta1)
-        correction1 = 1 - beta1**step
-        if isinstance(beta2, Tensor):
-            of_rows = beta2.to(weight.device, torch.float64).unsqueeze(1)  # V x 1
-            second.lerp_(gradient.square(), (1 - of_rows).to(weight))
-            first, correction2 = first * (1 - of_rows**step).sqrt().to(weight), 1.0
-        else:
-            correction2 = 1 - beta2**step
-            if group["coupled"]:
-                second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
-            else:
-                second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        denominator = second.sqrt().add_(group["eps"])  # (D,) if coupled, for all rows
-
-        if group["weight_decay"] != 0:
-            weight.add_(weight, alpha=-group["weight_decay"] * group["lr"])
-        step_size = group["lr"] * math.sqrt(correction2) / correction1
-        weight.addcdiv_(first, denominator, value=-step_size)
-        if is_half:
-            parameter.copy_(weight)
+            torch._foreach_add_(weights, weights, alpha=-group["weight_decay"] * group["lr"])
+        step_size = group["lr"] * math.sqrt(correction2) / (1 - beta1**step)
+        torch._foreach_addcdiv_(weights, numerators, denominators, value=-step_size)
+        for parameter, weight in zip(gradient_of, weights, strict=True):
+            if weight is not parameter:
+                parameter.copy_(weight)

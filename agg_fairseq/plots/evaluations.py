@@ -55,10 +55,15 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     levels: dict[str, list[float]] = {}
     options: set[str] = set()
     for name, (row, values) in _rows(evaluations, titles, "eval-lm").items():
-        option, value = _option_of_agg(row.get("criterion"))
-        if option is not None:
-            options.add(option)
-            points.setdefault(value, []).append(values)
+        criterion = row.get("criterion")
+        if not isinstance(criterion, Mapping):  # the human texts have none
+            criterion = {}
+        chosen = [
+            option for option in AGG_OPTIONS if isinstance(criterion.get(option), float | int)
+        ]
+        if chosen:
+            options.add(chosen[0])
+            points.setdefault(criterion[chosen[0]], []).append(values)
         elif name not in (HUMAN, UNIGRAM):
             levels[name] = values
     if len(options) != 1:
@@ -67,16 +72,6 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
             f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG"
         )
     return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[options.pop()])
-
-
-def _option_of_agg(criterion: object) -> tuple[str | None, float]:
-    """The option that chose the rare group in a training, and its value; None for another
-    method."""
-    for option in AGG_OPTIONS:
-        value = criterion.get(option) if isinstance(criterion, Mapping) else None
-        if isinstance(value, float | int):
-            return option, value
-    return None, math.nan
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:
@@ -94,29 +89,28 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     Reference: Choi et al. (2020), Fig. 3.
     """
     titles = {("ms_jaccard", "2"): "MS-Jaccard-2 × 100", ("self_bleu", "2"): "Self-BLEU-2 × 100"}
-    of_models = {
-        path: found for path, found in evaluations.items() if "perplexity" in found.columns
-    }
-    of_texts = {path: found for path, found in evaluations.items() if path not in of_models}
+    of_models, of_texts = {}, {}
+    for path, found in evaluations.items():
+        (of_models if "perplexity" in found.columns else of_texts)[path] = found
     if not of_models:
-        titles[("kld", "")] = "KLD in nats"
-    losses = _rows(of_models, [("perplexity", "total")], "eval-lm")
-    curves: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
+        titles["kld", ""] = "KLD in nats"
+    perplexities = _rows(of_models, [("perplexity", "total")], "eval-lm")
+    points: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
     for name, (_, values) in _rows(of_texts, titles, "text-metrics").items():
         if of_models:
-            values = [*values, *losses.get(name, (None, [math.nan]))[1]]
+            values += perplexities[name][1] if name in perplexities else [math.nan]
         if match := CLASS_MODEL.search(str(name)):
-            curves[match[1]].setdefault(int(match[2]), []).append(values)
+            points[match[1]].setdefault(int(match[2]), []).append(values)
         else:
             levels[name] = values
-    if not any(curves.values()):
+    if not any(points.values()):
         raise UserError(
             f"{', '.join(evaluations)}: found no row named …equal-frequency-N or …equal-token-N; "
             "expected some, by text-metrics --name"
         )
     panels = [*titles.values(), *["perplexity"] * bool(of_models)]
-    return _sweep(panels, curves, levels, "classes")
+    return _sweep(panels, points, levels, "classes")
 
 
 def _sweep(
@@ -133,8 +127,8 @@ def _sweep(
     for panel, (axis, title) in enumerate(zip(panels, titles, strict=True)):
         for index, (name, points) in enumerate(curves.items()):
             x, means = sorted(points), []
-            for value in x:
-                means.append(fmean(values[panel] for values in points[value]))
+            for at in x:
+                means.append(fmean(values[panel] for values in points[at]))
             style.line(axis, index, x, means, name)
         for index, (name, values) in enumerate(levels.items(), len(curves)):
             style.line(axis, index, ends, [values[panel]] * 2, name)
@@ -154,7 +148,7 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-    columns = [("token_share", group) for group in MASS_GROUPS]
+    columns = list(zip(["token_share"] * 4, MASS_GROUPS, strict=True))
     rows = _rows(evaluations, columns, "text-metrics --data DATA")
     if HUMAN in rows:
         rows[HUMAN] = rows.pop(HUMAN)  # the last
@@ -213,20 +207,21 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
     Reference: Gao et al. (2019), Fig. 3.
     """
     counts: dict[str, Tensor] = {}
-    for name, folder in zip(folders, map(Path, folders.values()), strict=True):
+    for name, path in folders.items():
+        folder = Path(path)
         if (folder / "dict.txt").is_file():
             counts[name] = count_tokens(folder, load_dictionary(folder))
             continue
-        splits = sorted(path.name.removesuffix(".bin") for path in folder.glob("train.*-*.*.bin"))
+        splits = sorted(folder.glob("train.*-*.*.bin"))
         if not splits:
             raise UserError(
                 f"{folder}: found neither dict.txt nor train.*-*.*.bin, which "
                 "fairseq-preprocess writes"
             )
         for split in splits:
-            language = split.rsplit(".", 1)[1]
+            language = split.stem.rsplit(".", 1)[1]
             dictionary = load_dictionary(folder, f"dict.{language}.txt")
-            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split)
+            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split.stem)
     figure, (axis,) = style.new_panels()
     for index, (name, of_tokens) in enumerate(counts.items()):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()

@@ -21,8 +21,7 @@ Cut = Callable[[str], str]  # of a line into its tokens, with spaces between
 
 
 def words(_: str) -> Cut:
-    """The words of a line, with plain spaces between: fairseq would begin a new line at a carriage
-    return."""
+    """Words, with plain spaces between: fairseq would begin a new line at a carriage return."""
     return lambda line: " ".join(line.split())
 
 
@@ -35,13 +34,10 @@ def sentencepiece(folder: str) -> Cut:
 
 
 def gpt2(folder: str) -> Cut:
-    """GPT-2's byte-level sub-words by their numbers (15496), each line on its own and without the
-    spaces around it.
+    """GPT-2's byte-level sub-words by their numbers (15496), without the spaces around a line.
 
-    So does fairseq's examples/roberta/multiprocessing_bpe_encoder.py, and so did Yu et al. (2022),
-    whose gpt2_tokenize.py strips each line within pytorch_transformers and keeps the empty ones. It
-    writes sub-words as strings (`Ġgame`), which makes no difference to a dictionary but their
-    names.
+    So do fairseq's examples/roberta/multiprocessing_bpe_encoder.py and, but for their names
+    (`Ġgame`), gpt2_tokenize.py of Yu et al. (2022).
     """
     from tokenizers import ByteLevelBPETokenizer
 
@@ -50,10 +46,8 @@ def gpt2(folder: str) -> Cut:
 
 
 def bpe(folder: str) -> Cut:
-    """Cuts the words of a line of tokens into pieces, `@@` after each that does not end a word.
-
-    They are cut by fastBPE, or by subword-nmt where fastBPE is not installed; both give the same
-    pieces.
+    """Pieces of words, `@@` after each that does not end a word, by fastBPE or, where that is not
+    installed, by subword-nmt; both give the same.
     """
     try:
         import fastBPE
@@ -68,14 +62,13 @@ def bpe(folder: str) -> Cut:
 
 
 def moses(language: str, *, normalize: bool = True) -> Cut:
-    """Normalizes punctuation and tokenizes as Moses' Perl scripts do for a language, `en` or `de`,
-    by sacremoses.
+    """Tokens as of Moses' Perl scripts for a language, `en` or `de`, by sacremoses.
 
-    As fairseq's script for WMT calls them: control and format characters become spaces, hyphens
-    between letters or digits become tokens (`@-@`), and characters with a meaning to Moses are
-    escaped (`&quot;`). `agg-fairseq bleu --moses de` undoes the last two. Without `normalize`,
-    punctuation stays as it is, except that ’ becomes ': the test split in that script and in that
-    of Yu et al. (2022). A normalized reference would be easier to match.
+    As fairseq's script for WMT calls them: punctuation is normalized, control and format characters
+    become spaces, hyphens between letters or digits become tokens (`@-@`), and characters with a
+    meaning to Moses are escaped (`&quot;`). `agg-fairseq bleu --moses de` undoes the last two.
+    Without `normalize`, only ’ becomes ': of the test split, as in that script and in that of Yu et
+    al. (2022). A normalized reference would be easier to match.
     """
     import regex
     import sacremoses
@@ -108,7 +101,7 @@ def cut(kind: str, argument: str, line: str) -> str:
 
 
 def encode(kind: str, argument: str, lines: Iterable[str], workers: int = 1) -> Iterator[str]:
-    """The encoded lines in order, by several processes; lines are read as they are needed."""
+    """The encoded lines in order, by several processes."""
     import joblib
 
     calls = (joblib.delayed(cut)(kind, argument, line) for line in lines)
@@ -129,8 +122,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from scripts.data import (
-        encode as module,  # whose functions other processes can import, unlike those of __main__
-    )
+    # whose functions other processes can import, unlike those of __main__
+    from scripts.data import encode as module
 
     sys.exit(run("encode", module.main))

@@ -14,16 +14,17 @@ def learn(text: str, vocabulary: str, model: str, *options: str) -> None:
     """Writes a model with all characters of the text, none of which is replaced by another.
 
     WikiText's `<unk>` is learned like any other word: if sentencepiece's own unknown piece had this
-    name, it would skip the word, and then know no `<` and `>`. Its limit for lines, 4,192 bytes,
-    would leave out long paragraphs.
+    name, it would skip the word, and then know no `<` and `>`.
     """
     import sentencepiece
 
-    ours = (
-        "character_coverage=1.0",
-        "normalization_rule_name=identity",
-        "max_sentence_length=1048576",
-    )
+    given = {
+        "character_coverage": 1.0,
+        "normalization_rule_name": "identity",
+        "max_sentence_length": 1 << 20,  # by default, it leaves out paragraphs above 4,192 bytes
+    }
+    for option in options:
+        key, given[key] = option.split("=")
     with open(text, encoding="utf-8", newline="\n") as lines, open(model, "wb") as writer:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(" ".join(line.split()) for line in lines),
@@ -32,7 +33,7 @@ def learn(text: str, vocabulary: str, model: str, *options: str) -> None:
             vocab_size=int(vocabulary),
             unk_piece="<unknown>",
             minloglevel=2,
-            **dict(option.split("=") for option in (*ours, *options)),
+            **given,
         )
 
 

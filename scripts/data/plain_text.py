@@ -24,14 +24,13 @@ ENTITY = re.compile("&(?:lt|gt|amp|quot|apos);")
 
 
 def plain_lines(file: IO[bytes]) -> Iterator[str]:
-    """The sentences, one per line feed, without line ends; other line breaks within a sentence
-    become spaces."""
+    """The sentences, one per line feed; other line breaks become spaces."""
     for number, line in enumerate(file):
         yield " ".join(line.decode("utf-8-sig" if number == 0 else "utf-8").splitlines()).strip()
 
 
 def sgm_segments(file: IO[bytes]) -> Iterator[str]:
-    """The segments of an SGML file, each in one line, with characters in place of entities."""
+    """The segments of an SGML file, with characters in place of entities."""
     for segment in SEGMENT.findall(file.read().decode("utf-8")):
         yield " ".join(ENTITY.sub(lambda entity: html.unescape(entity[0]), segment).split())
 

@@ -1,8 +1,7 @@
 """Writes the demo's text: the documentation that is bundled with every Python.
 
-These are the language reference in `pydoc_data.topics` and the docstrings of the standard library,
-which are read from the source without importing it. They are cleaned and split by document into
-train, valid and test.
+These are the language reference in `pydoc_data.topics` and the docstrings of the standard library.
+They are cleaned and split by document into train, valid and test.
 
     python -m scripts.data.python_documentation FOLDER
 """
@@ -37,8 +36,7 @@ def documents() -> Iterator[list[str]]:
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    """All docstrings of a source file; none if it is not Python of this version, such as a
-    template."""
+    """All docstrings of a source file; none if it is a template, or Python of another version."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -72,8 +70,7 @@ def _looks_like_code(block: str) -> bool:
 
 
 def split(everything: Iterator[list[str]]) -> dict[str, list[str]]:
-    """Paragraphs by split. Each document is in one split as a whole; a paragraph that was seen
-    before is dropped."""
+    """Paragraphs by split, each once. A document is in one split as a whole."""
     splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     seen: set[str] = set()
     for number, document in enumerate(filter(None, everything)):

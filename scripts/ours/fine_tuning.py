@@ -81,8 +81,7 @@ def picture(options: argparse.Namespace) -> None:
 
 
 def draw(curves: dict[str, list[list[list[float]]]], file: Path) -> None:
-    """The picture: by name, of each learning rate the perplexities of the new and of the old
-    text."""
+    """The picture: by name, of each learning rate the perplexities of both texts."""
     figure, (axis,) = style.new_panels(width=7.0, height=4.5)
     for index, (name, pieces) in enumerate(curves.items()):
         new, old = [], []
@@ -104,9 +103,7 @@ def totals(run: Path, text: str) -> list[float]:
 
 def lowest_on_old(new: list[float], old: list[float], plain: float) -> float | None:
     """The lowest perplexity of the old text where that of the new one is at most 1% above that of
-    `adam`, if it is.
-
-    Perplexities of shares between those measured are interpolated, in logarithms.
+    `adam`, if it is. Between the shares, logarithms are interpolated.
     """
     shares = np.linspace(0, 1, 1001)
     allowed = shares[np.interp(shares, SHARES, np.log(new)) <= math.log(1.01 * plain)]

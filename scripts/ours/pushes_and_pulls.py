@@ -4,10 +4,9 @@ of a training.
     python scripts/ours/pushes_and_pulls.py RUN/checkpoint_last.pt … --data DATA --picture FILE.png
 
 The checkpoints are language models of fairseq-train, trained by plain likelihood with `adam` or
-`embedding_adam` in float32 on one worker, a batch per update, with the state of the optimizer.
-Batches of the training split are taken as updates of their own: gradients are formed and clipped as
-in training, enter the second moment v of the checkpoint, and are divided by √v. Printed are N, x =
-N (1 − β₂)/2 and the ratio, for each frequency group and for each octave of
+`embedding_adam` in float32 on one worker, a batch per update. Gradients of further batches are
+formed and clipped as in training, enter the second moment v of the checkpoint, and are divided by
+√v. Printed are N, x = N (1 − β₂)/2 and the ratio, for each frequency group and for each octave of
 occurrences: 1, 2 to 3, 4 to 7, … (docs/why.md).
 """
 
@@ -39,11 +38,7 @@ OTHER_LOSSES = ("label_smoothing", "ul_alpha", "adv_epsilon", "cosreg_gamma")
 def push_and_pull(
     features: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    r"""The two parts (V, D) of the gradient of the summed likelihood into W: their sum is the
-    gradient.
-
-    Where k is the target y_i, row k is pulled to the features of that position; everywhere else it
-    is pushed away:
+    r"""The two parts (V, D) of the gradient of the summed likelihood into W, push and pull.
 
     .. math:: \mathrm{pull}_k = \sum_{i: y_i = k} (P_{ik} - 1) H_i, \qquad \mathrm{push}_k =
         \sum_{i: y_i \ne k} P_{ik} H_i
@@ -147,8 +142,7 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
 
 
 def ratios(checkpoint: Checkpoint, data: str) -> dict[str, tuple[float, float, float | None]]:
-    """N, x and the ratio of each frequency group, and of each octave, by its first number of
-    occurrences."""
+    """N, x and the ratio of each group, and of each octave by its first number of occurrences."""
     vocabulary = load_vocabulary({"": checkpoint}, data)
     counts, groups = vocabulary.counts.double(), vocabulary.groups("types")
     octaves = counts.log2().floor()  # -inf for tokens that do not occur

@@ -4,11 +4,10 @@ table (docs/rule.md).
     python -m scripts.ours.rule FOLDER TEXT KEY=VALUE…     trains one, unless FOLDER has it
     python -m scripts.ours.rule FOLDER                     prints the table of those in FOLDER
 
-TEXT is a name, maybe /k for a k-th of its training part, and how it is split: `de:unk2` has the
+TEXT is a name (de, en, wt2; docs, the documentation of Python; code, its standard library; or the
+path of a file), maybe /k for a k-th of its training part, and how it is split: `de:unk2` has the
 German captions of Multi30k in words, `<unk>` instead of those seen once; `wt2/10:bpe4000` a tenth
-of WikiText-2 in 4,000 sub-words. Names: `de`, `en`, `wt2`, `docs` (the documentation of Python),
-`code` (its standard library), or the path of a file. The model is that of configs/cures/mle.yaml: a
-tied Transformer of 2 layers of 64 units, in blocks of 64 tokens.
+of WikiText-2 in 4,000 sub-words. The model is that of configs/cures/mle.yaml.
 """
 
 import collections
@@ -46,8 +45,7 @@ BINS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 def lines(name: str) -> list[list[str]]:
-    """Lines of each split; of 20 blocks of 50 lines of a file, one is for valid, and one for
-    test."""
+    """Lines of each split; of a file, of each 20 blocks of 50, one is for valid, one for test."""
     if name in FILES:
         files = [DATA / FILES[name].format(split) for split in ("train", "valid", "test")]
         texts = [file.read_text().split("\n") for file in files]
@@ -173,8 +171,7 @@ class OutputLayer:
 def evaluate(
     model: Model, layer: OutputLayer, data: tuple[Tensor, Tensor], bin_of: Tensor
 ) -> dict[str, list[float]]:
-    """Number of targets and the sum of their −log P in nats, by how often they occur in the
-    training part."""
+    """Number of targets and the sum of their −log P in nats, by occurrences in the training part."""
     inputs, targets = data
     model.eval()
     parts = zip(inputs.split(4), targets.split(4), strict=True)
@@ -248,8 +245,7 @@ def train(text: str, options: dict) -> dict:
 
 
 def table(folder: Path) -> None:
-    """A line per setting: test perplexity, and how 0.999 changes it, by the rule and as measured,
-    over the seeds."""
+    """A line per setting: test perplexity over the seeds, and how 0.999 changes it."""
     settings = [key for key in DEFAULTS if key not in ("beta2", "seed")]
     runs: dict[tuple, dict[int, dict]] = {}
     for file in sorted(folder.glob("*.json")):

@@ -8,10 +8,9 @@ import re
 import pytest
 
 from tests.commands import changed, read_result, save_model
-from tests.conftest import BIN, ROOT, SMALL_LM, USER_DIR, called, run_command
+from tests.conftest import BIN, ROOT, SMALL_LM, TRAINING, USER_DIR, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
 
-COMMON = "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format json".split()
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 
@@ -19,7 +18,7 @@ BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 def train(data, save, updates, *options, base=SMALL_LM):
     """The checkpoint of a training in this process, begun or resumed in the folder."""
     arguments = (
-        *base, *COMMON, "--save-dir", save, "--max-update", updates, "--disable-validation",
+        *base, *TRAINING, "--save-dir", save, "--max-update", updates, "--disable-validation",
         *options,
     )  # fmt: skip
     called("train", data, *arguments)

@@ -10,13 +10,10 @@ from agg_fairseq import __version__
 from tests.conftest import ROOT, SMALL_LM, run_command
 
 BUILD = "from setuptools.build_meta import *; build_sdist('dist'); build_wheel('dist')"
-TOP_LEVEL = {
-    *(
-        "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "MANIFEST.in",
-        "Makefile",
-    ),
-    *("constraints.txt", "mkdocs.yml", "pyproject.toml", "setup.py"),
-}  # fmt: skip
+TOP_LEVEL = set(
+    "CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md MANIFEST.in Makefile "
+    "constraints.txt mkdocs.yml pyproject.toml setup.py".split()
+)
 
 
 def files_of(folder):

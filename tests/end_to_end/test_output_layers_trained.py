@@ -11,24 +11,13 @@ import torch
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import read_result, run
-from tests.conftest import called, read_lines
+from tests.conftest import TRAINING, called, read_lines
 from tests.small_trainings import F2_LM, F2_MT, LM
 
 pytestmark = pytest.mark.slow
 
-COMMON = (
-    "--optimizer adam --lr 0.01 --cpu --seed 3 --no-epoch-checkpoints --num-workers 0 --log-format "
-    "json --log-interval 1 --required-batch-size-multiple 1"
-).split()
-EVALUATION = (
-    "--cpu",
-    "--max-tokens",
-    "64",
-    "--num-workers",
-    "0",
-    "--required-batch-size-multiple",
-    "1",
-)
+COMMON = (*TRAINING, "--required-batch-size-multiple", "1")
+EVALUATION = "--cpu --max-tokens 64 --num-workers 0 --required-batch-size-multiple 1".split()
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 UNIGRAM = ("--arch", "transformer_lm_unigram", "--share-decoder-input-output-embed")
 KINDS = {

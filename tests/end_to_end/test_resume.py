@@ -15,14 +15,7 @@ from tests.conftest import ROOT, SMALL_LM, USER_DIR
 from tests.killing import KILLED, train, train_by_two
 
 LM = [*SMALL_LM, "--max-tokens", "128", "--dropout", "0.1"]
-SAVED_EVERY_SECOND_UPDATE = (
-    "--max-update",
-    "13",
-    "--save-interval-updates",
-    "2",
-    "--save-interval",
-    "9",
-)
+SAVED_EVERY_SECOND_UPDATE = "--max-update 13 --save-interval-updates 2 --save-interval 9".split()
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 TIMES = {"previous_training_time", "wall", "wps", "ups", "train_wall"}
 MT = ("--task", "translation", "--arch", "transformer_tiny", *LM[LM.index("--optimizer") :])
@@ -45,15 +38,10 @@ def logged(log):
     for line in (line.rpartition(" | ")[2] for line in open(log)):
         if not line.startswith('{"'):
             continue
-        values = {
-            key: one
-            for key, one in json.loads(line).items()
-            if re.sub("^(train|valid)_", "", key) not in TIMES
-        }
-        key = next(
-            (key for key in ("update", "train_num_updates", "valid_num_updates") if key in values),
-            line,
-        )
+        values = json.loads(line)
+        for key in [key for key in values if re.sub("^(train|valid)_", "", key) in TIMES]:
+            del values[key]
+        (key,) = values.keys() & {"update", "train_num_updates", "valid_num_updates"}
         assert found.setdefault((key, values[key]), values) == values
     return found
 
@@ -61,22 +49,16 @@ def logged(log):
 def differences(found, expected, path=""):
     if isinstance(expected, torch.Tensor):
         return [] if torch.equal(found, expected) and found.dtype == expected.dtype else [path]
-    if isinstance(expected, dict):
-        keys = expected.keys() | found.keys()
-        return [
-            line
-            for key in keys
-            for line in differences(found.get(key), expected.get(key), f"{path}/{key}")
-        ]
     if isinstance(expected, list | tuple) and len(found) == len(expected):
         if len(expected) == 4 and expected[1] in TIMES:  # the state of a meter
             return []
-        return [
-            line
-            for i, two in enumerate(zip(found, expected, strict=True))
-            for line in differences(*two, f"{path}/{i}")
-        ]
-    return [] if found == expected else [path]
+        found, expected = dict(enumerate(found)), dict(enumerate(expected))
+    if not isinstance(expected, dict):
+        return [] if found == expected else [path]
+    paths = []
+    for key in expected.keys() | found.keys():
+        paths += differences(found.get(key), expected.get(key), f"{path}/{key}")
+    return paths
 
 
 def assert_equal_trainings(found, expected, log="log"):
@@ -143,10 +125,8 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
 
 AWD = (
     "--user-dir", ROOT / "examples" / "awd_lstm",
-    *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim "
-        "16".split(),
-    *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 "
-        "--weight-decay 0.001".split(),
+    *"--task language_modeling_streams --arch awd_lstm_lm --decoder-layers 2 --decoder-embed-dim 16".split(),
+    *"--decoder-hidden-size 24 --tokens-per-sample 16 --max-tokens 96 --clip-norm 0.25 --weight-decay 0.001".split(),
     *SMALL_LM[SMALL_LM.index("--cpu") :], *"--optimizer nt_asgd --lr 20".split(),
 )  # fmt: skip
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
@@ -179,14 +159,13 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
     whole, run, more = tmp_path / "whole", tmp_path / "run", VARIANTS[name].split()
-    data = (
-        mt_data
-        if "translation" in name
-        else f"{lm_data}{os.pathsep}{lm_data}"
-        if "sharded" in name
-        else lm_data
-    )
-    base = AWD if name.startswith("awd-lstm") else MT if "translation" in name else LM
+    data, base = lm_data, LM
+    if "translation" in name:
+        data, base = mt_data, MT
+    elif "sharded" in name:
+        data = f"{lm_data}{os.pathsep}{lm_data}"
+    elif name.startswith("awd-lstm"):
+        base = AWD
     assert train(options(data, whole, *more, base=base), f"{whole}.log") == 0
     assert train(options(data, run, *more, base=base), f"{run}.log", ("update", 11)) == KILLED
     assert train(options(data, run, *more, base=base), f"{run}.log") == 0

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from agg_fairseq.checkpoints import Checkpoint
-from tests.conftest import documentation, write_lines, zipf_text
+from tests.conftest import documentation, table_cells, write_lines, zipf_text
 from tests.reproducing import LM, MT, PROGRAMS, SCRIPTS, rows
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_tables_and_figures_of_papers(clone, runs, words, pairs, similar, name):
         ).stdout
         new = set(runs.glob("*.png")) - before
         assert len(new) == pictures and all(path.stat().st_size > 1000 for path in new)
-        lines = cells(printed)
+        lines = table_cells(printed)
         assert number is None or any(
             line[0].startswith(number[0]) and number[1] in line for line in lines
         ), printed
@@ -128,15 +128,8 @@ def test_data_sets_of_words_that_are_missing_are_left_out(clone, runs, words, si
     shutil.copy(similar / "word-similarity" / "RG65.txt", runs / "word-similarity")
     made = clone.run("wikitext103/agg-table-3.sh", *LM, **given)
     assert "left out MEN of Table 6: found no AGG_DATA/word-similarity/MEN.txt" in made.stderr
-    table = {line[0]: line for line in cells(made.stdout)}
+    table = {line[0]: line for line in table_cells(made.stdout)}
     assert table["mle"][-4:-2] != ["35.48", "not run"] and table["mle"][-1] == "not run"
-
-
-def cells(printed):
-    lines = [
-        line for line in printed.splitlines() if line.startswith("|") and not line.startswith("|-")
-    ]
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
 
 @pytest.mark.parametrize("name", OURS)

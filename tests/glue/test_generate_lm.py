@@ -188,7 +188,6 @@ def test_prefixes_of_a_file(lm_data, checkpoint, tmp_path, capsys):
     for text, words in (("w1\n\n", "line 2: found no token"), ("", "found no line; expected")):
         file.write_text(text)
         assert words in refused(capsys, *start, "--prefixes", file)
-    assert "f.jsonl: found no references" in refused(capsys, "text-metrics", tmp_path / "f.jsonl")
 
 
 def test_prefixes_in_the_pieces_of_the_data(tmp_path):

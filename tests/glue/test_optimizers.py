@@ -81,11 +81,5 @@ def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
     )  # fmt: skip
     optimizer = trainer_for(lm_data, *options, "--criterion", "mle")[0].optimizer.optimizer
     assert type(optimizer) is torch.optim.Adam
-    expected = {
-        "lr": 0.01,
-        "betas": (0.9, 0.98),
-        "eps": 1e-6,
-        "weight_decay": 0.1,
-        "amsgrad": False,
-    }
+    expected = dict(lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, amsgrad=False)
     assert all(group.items() >= expected.items() for group in optimizer.param_groups)

@@ -69,12 +69,10 @@ def test_shares(lm_data, tmp_path, capsys):
 
 
 def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
-    """Of one text there is no Self-BLEU; of empty ones no frequencies, and with empty references no
-    n-gram."""
+    """Of one text there is no Self-BLEU, and of empty ones there are no frequencies."""
     for continuations, references, empty in (
         (["a"], ["a b"], ["SB-1", "SB-3"]),
         (["", ""], ["a", "b"], ["KLD", "frequent (%)"]),
-        (["", ""], ["", ""], ["KLD", "MSJ-1", "MSJ-2", "MSJ-3", "frequent (%)"]),
     ):
         path = write_texts(tmp_path / "m.jsonl", continuations, references)
         row = cells(run(capsys, "text-metrics", path, "--data", lm_data))["m"]
@@ -89,6 +87,8 @@ def test_text_metrics_refuses_files(tmp_path, capsys):
     assert "bad.jsonl, line 2: found '{}'; expected JSON of prefix" in refused(
         capsys, "text-metrics", path
     )
+    write_texts(path, ["a", "b"], ["a", ""])
+    assert "bad.jsonl: found no references; expected" in refused(capsys, "text-metrics", path)
     first, second = write_texts(tmp_path / "first.jsonl"), tmp_path / "second.jsonl"
     write_texts(second, CONTINUATIONS, ["a b c", "a b", "x"])
     error = refused(capsys, "text-metrics", first, second)

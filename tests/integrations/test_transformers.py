@@ -452,7 +452,7 @@ def test_a_tokenizer_says_what_is_excluded():
     assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1, 3]
     gated = GatedLoss(gpt2(), rare_fraction=0.3, tokenizer=tokenizer, excluded=[3])
     assert (~gated.objective.excluded).nonzero().flatten().tolist() == [1]
-    with pytest.raises(UserError, match="found 1 tokens beyond the 7 rows"):
+    with pytest.raises(UserError, match="found the token 7 beyond the 7 rows"):
         GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
     with pytest.raises(UserError, match="found the slow tokenizer SimpleNamespace"):
         GatedLoss(gpt2(), tokenizer=SimpleNamespace())

@@ -1,5 +1,4 @@
-"""What Adam forgets: by values computed by hand, and by a simulated Adam, which shares nothing but
-the assumptions."""
+"""What Adam forgets, by values computed by hand."""
 
 import math
 
@@ -33,24 +32,4 @@ def test_doubling_the_half_life_gains_log_2_times_the_share_that_is_forgotten():
     gain = forgetting(counts, 1, 0.99) - forgetting(counts, 1, 0.995)
     assert gain == pytest.approx(
         math.log(2) * 10 / 10_000 + 90 / 10_000 * math.log(111.6117 / 69.3147), rel=1e-3
-    )
-
-
-@pytest.mark.parametrize("n", [20, 40])
-def test_where_tokens_come_back_after_a_half_life_pushes_are_one_and_a_half_times_as_strong(n):
-    """B/A = 1 / (1 − (log 2) / 2) = 1.53 of the module's derivation, in Adam's own recurrence."""
-    generator = torch.Generator().manual_seed(1)
-    beta2 = 1 - math.log(2) / n
-    v = torch.full((500,), 1 / n, dtype=torch.float64)
-    pushes, pulls, appearances, updates = 0.0, 0.0, 0, 8_000
-    for update in range(updates):
-        appears = torch.rand(500, generator=generator) < 1 / n
-        v = beta2 * v + (1 - beta2) * torch.where(appears, 1.0, 1e-9).double() ** 2
-        if update >= updates // 4:
-            step = v.rsqrt()
-            pulls += step[appears].sum().item()
-            pushes += step.mean().item()
-            appearances += int(appears.sum())
-    assert pushes / (updates - updates // 4) / (pulls / appearances) == pytest.approx(
-        1.53, rel=0.05
     )

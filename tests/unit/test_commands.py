@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import torch
 
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
-from agg_fairseq.cli.options import OPTIONS
+from agg_fairseq.cli.options import OPTIONS, descriptions
 from agg_fairseq.errors import first_line
 
 
@@ -31,6 +32,26 @@ def test_every_argument_has_a_help():
         assert all(action.help or action.nargs == argparse.PARSER for action in parser._actions), (
             parser.prog
         )
+
+
+def test_the_help_of_options_is_that_of_parameters():
+    def function(first, topk=None):
+        """Has a summary.
+
+        Args:
+            first: one of `a` and
+                `b: c`.
+            topk: K of them; None: all.
+
+        Returns:
+            result: another.
+        """
+
+    assert descriptions(function) == {
+        "first": "one of a and b: c",
+        "topk": "K of them; default: all",
+    }
+    assert descriptions(lambda first: first) == {}
 
 
 RANGES = {name: option["type"] for name, option in OPTIONS.items() if "type" in option}
@@ -106,7 +127,9 @@ def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
 
 def test_whoever_reads_may_go():
     """As in `agg-fairseq … | head -0`: no traceback at the end."""
-    program = "import time; time.sleep(1); from agg_fairseq.cli.main import main; raise SystemExit(main(['user-dir']))"
-    command = f'"{sys.executable}" -c "{program}" | true; exit ${{PIPESTATUS[0]}}'
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agg_fairseq", "user-dir"]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")

@@ -2,11 +2,15 @@
 end_to_end/test_tables.py; the others are named here, with the test that runs them."""
 
 import ast
+import os
 import runpy
+import shlex
+import subprocess
 import sys
 
 import pytest
 
+from agg_fairseq.cli.main import build_parser
 from tests.conftest import ROOT
 from tests.reproducing import PROGRAMS, SCRIPTS
 
@@ -45,6 +49,37 @@ def test_every_script_is_run_by_a_test():
         module, _, name = test.partition(": ")
         text = (ROOT / "tests" / module).read_text()
         assert name in {getattr(statement, "name", "") for statement in ast.parse(text).body}, test
+
+
+PROGRAMS_OF_OTHERS = "awk cat echo fairseq-generate fairseq-preprocess grep shuf wc".split()
+
+
+@pytest.mark.parametrize("size", ["paper", "small", "tiny"])
+def test_every_command_of_the_tables_can_be_run(size, tmp_path):
+    """As DRY_RUN=1 prints it: there is such a program, with these options, and its files of the
+    repository."""
+    (tmp_path / "data").mkdir()
+    variables = {"DRY_RUN": "plan", "SIZE": size, "DATA": str(tmp_path / "data"), "RUNS": "runs"}
+    for script in SCRIPTS:
+        printed = subprocess.run(
+            ["bash", ROOT / "scripts" / script], cwd=tmp_path, env={**os.environ, **variables},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert (printed.returncode, printed.stderr) == (0, ""), script
+        first, *commands = printed.stdout.splitlines()
+        assert first.startswith("export PATH=") and commands
+        for command in commands:
+            program, *words = shlex.split(command)
+            words = words[: words.index(">")] if ">" in words else words
+            if program == "agg-fairseq":
+                build_parser(words).parse_args(words)
+            else:
+                assert program in ("bash", "python", *PROGRAMS_OF_OTHERS), command
+            if words[0] == "-m":
+                words[0] = f"{ROOT}/{words[1].replace('.', '/')}.py"
+            assert program not in ("bash", "python") or words[0].startswith(f"{ROOT}/"), command
+            for path in (word for word in words if word.startswith(f"{ROOT}/")):
+                assert os.path.exists(path), command
 
 
 def test_the_picture_of_a_page_is_drawn(tmp_path, monkeypatch):
