@@ -78,7 +78,8 @@ class AggObjective(Objective):
         self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         if excluded is not None:
             self.to(excluded.device)
-        self._gates_from(self.counter.appearances, 1)  # raises where an option is out of its range
+        # Raises where an option is out of its range; not compiled, which would have to fail first.
+        _group_and_gates(self.counter.appearances, None, excluded, 1, alpha, rare_fraction, gates)
 
     def fix_group(self) -> None:
         """Keeps the group of rare tokens from here on, if the window is full (Table 9).
