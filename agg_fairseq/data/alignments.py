@@ -82,7 +82,10 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
 def parse_links(line: str) -> list[Link]:
     """The links of a line in Pharaoh format; ValueError for anything else, such as the possible
     link `0p0`."""
-    matches = list(map(LINK.fullmatch, line.split()))
-    if None in matches:
-        raise ValueError
-    return [(int(match[1]), int(match[2])) for match in matches if match]
+    links = []
+    for part in line.split():
+        match = LINK.fullmatch(part)
+        if match is None:
+            raise ValueError
+        links.append((int(match[1]), int(match[2])))
+    return links

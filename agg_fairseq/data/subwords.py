@@ -149,14 +149,12 @@ class TokenizerOptions:
 def _check_codes(kind: str, path: str) -> None:
     """Refuses codes of another program: fastBPE would read beyond a line of one column, and ignore
     an older format."""
-    lines = [
-        line.rstrip("\r\n").split(" ") for line in read_lines(path, f"what --bpe {kind} reads")
-    ]
-    columns = {len(line) for line in lines}
-    if kind == "subword_nmt" and columns == {3}:
+    lines = list(read_lines(path, f"what --bpe {kind} reads"))
+    columns = {line.count(" ") for line in lines}  # less one
+    if kind == "subword_nmt" and columns == {2}:
         raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
-    is_of_subword_nmt = lines[:1] == [["#version:", "0.2"]] and columns == {2}
-    if kind == "fastbpe" and lines and columns != {3} and not is_of_subword_nmt:
+    is_of_subword_nmt = columns == {1} and lines[0].rstrip() == "#version: 0.2"
+    if kind == "fastbpe" and lines and columns != {2} and not is_of_subword_nmt:
         raise UserError(
             f"{path}: unreadable (found other lines than `a b 12`); expected what "
             "--bpe fastbpe reads"

@@ -117,10 +117,12 @@ class TokenizerVocabulary(Vocabulary):
     @cached_property
     def special_ids(self) -> list[int]:
         """The special tokens, the token of unknown words, and the rows without a token."""
-        known = self.tokenizer.get_vocab(with_added_tokens=True)
-        added = self.tokenizer.get_added_tokens_decoder()
-        special = {row for row, token in added.items() if token.special} | {self.unknown}
-        return sorted({*range(self.rows)} - {row for row in known.values() if row not in special})
+        ordinary = set(self.tokenizer.get_vocab(with_added_tokens=True).values())
+        for row, token in self.tokenizer.get_added_tokens_decoder().items():
+            if token.special:
+                ordinary.discard(row)
+        ordinary.discard(self.unknown)
+        return [row for row in range(self.rows) if row not in ordinary]
 
     @property
     def unused(self) -> list[int]:
