@@ -118,7 +118,7 @@ def factorized_cross_entropy(
             dtype=dtype,
             wanted=tuple(map(wants_gradient, inputs)),
         )
-    loss = with_gradients(values[0], inputs, gradients, sorted_targets.on_host.tolist()[-1])
+    loss = with_gradients(values[0], inputs, gradients, sorted_targets.on_host.read().tolist()[-1])
     losses, class_nll, token_nll = values.view(3, *target.shape)
     return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
 
@@ -138,7 +138,7 @@ def _values_and_gradients(
     """The losses, −log p1 and −log p2, as one tensor (3, N), zero at ignored positions; and the
     gradients of the sum of the losses with respect to H, W and U, None where not wanted."""
     wide = working_dtype(features)
-    starts = order.on_host.tolist()  # a GPU is waited for, unless the numbers have arrived
+    starts = order.on_host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
     # Without products of half precision that are summed in float32, the rounded numbers are
     # multiplied in float32.
