@@ -19,9 +19,9 @@ class Metric:
     Args:
         title: of its columns in tables; `{}` stands for the key.
         better: one of the directions above; empty if no direction is better.
-        digits: decimals that tables show of a float; a whole number has none.
+        digits: decimals of a float in tables.
         relative: whether tables give changes in percent of the other value.
-        scale: factor of the values in tables, such as 100 for a share that is shown in percent.
+        scale: factor of the values in tables, such as 100 for percent.
         meaning: text of the glossary.
     """
 
@@ -39,12 +39,8 @@ class Metric:
         return textwrap.fill(text, 110, subsequent_indent="    ")
 
     def distance(self, human: float | None = None) -> Callable[[float], float] | None:
-        """The distance of a value from the ideal, to compare two values by; None if no direction is
-        better.
-
-        Args:
-            human: the value of the human texts, for metrics that should be near to it.
-        """
+        """The distance of a value from the ideal, such as the value of the human texts; None if no
+        direction is better."""
         if self.better in (HIGHER, LOWER):
             return lambda value: value if self.better == LOWER else -value
         ideal = {ZERO: 0, ONE: 1, LIKE_HUMAN: human}.get(self.better)
@@ -186,8 +182,8 @@ COMPARED: Columns = {
     **CALIBRATED,
     "calibrated_perplexity": ("total",),
 }
-"""Those by which models are compared. The others are changed by a constant on the logits of a
-group, by a shift of all embeddings, or are of a kind that only some tables of the papers have."""
+"""Those by which models are compared. Most others are changed by a constant on the logits of a group
+or by a shift of all embeddings."""
 
 
 def is_marked(metric: str, key: str) -> bool:
@@ -203,8 +199,8 @@ def is_marked(metric: str, key: str) -> bool:
 
 
 def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns with the groups `names` in place of frequent, medium and rare; a fourth one
-    follows where a measure has all three."""
+    """The columns with the groups `names` in place of frequent, medium and rare, and a fourth where
+    a measure has all three."""
     three = ("frequent", "medium", "rare")
     renamed = dict(zip(three, names, strict=False))
     found = {}

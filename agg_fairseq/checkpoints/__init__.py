@@ -23,10 +23,9 @@ def open_models(
     Args:
         paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files
             of safetensors, or indices of several such files.
-        names: one each; None takes the name of the folder that each lies in, or, where two are the
-            same, the paths.
-        matrix: the parameter that is measured instead of the output embedding; for models of
-            transformers alone.
+        names: one each; by default as of `unique_names`.
+        matrix: of models of transformers, the parameter that is measured instead of the output
+            embedding.
     """
     kinds = [is_pretrained(Path(path)) for path in paths]
     files = []

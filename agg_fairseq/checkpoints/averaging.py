@@ -21,8 +21,7 @@ NAMES = {
 }
 """How fairseq names what it saves; the group is the number to sort by."""
 WITHOUT_MEAN = ("class_of_token", "counts")
-"""Floating-point entries of our output layers that are not averaged: class of each token, counts of
-a unigram bias."""
+"""Floating-point entries of our output layers that are not averaged."""
 
 
 def average_checkpoints(
@@ -30,10 +29,8 @@ def average_checkpoints(
 ) -> Result:
     """Writes the mean of checkpoints of one model as a checkpoint.
 
-    All but the parameters is that of the first checkpoint, except what only its own run could go on
-    from: the state of the optimizer, a moving average of the weights, and the token counts of a
-    criterion. Open the checkpoints with `training_state=False`, or their optimizers' states stay in
-    memory.
+    All else is that of the first checkpoint, without the token counts of a criterion. Open the
+    checkpoints with `training_state=False`, which drops what else only its own run could go on from.
 
     Returns:
         Result: a row per checkpoint, with `updates`, and beside these `path`.
@@ -71,13 +68,11 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
 
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each parameter over checkpoints of one model, in the order and the dtypes of the
-    first one's.
+    """The mean of each parameter over checkpoints of one model, summed in float64, in the order and
+    the dtypes of the first one's.
 
-    Summed in float64, one parameter after the other: beside the tensors that are given, which may
-    be mapped from files, only the result and one parameter in float64 take memory. Parameters that
-    share memory in all models do so in the result too. Names, shapes, integers and the entries
-    `WITHOUT_MEAN` must be the same in all; else UserError.
+    Parameters that share memory in all models do so in the result too. Names, shapes, integers and
+    the entries `WITHOUT_MEAN` must be the same in all; else UserError.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
@@ -95,7 +90,6 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
     averaged = {}
     for name in tqdm(first, "averaging", leave=False, disable=None):
         tensors = {label: parameters[name] for label, parameters in models.items()}
-        # Parameters are tied if they lie in the same memory, in the same way, in every model.
         memory = tuple(
             (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
             for tensor in tensors.values()

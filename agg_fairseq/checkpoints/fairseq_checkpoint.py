@@ -1,8 +1,5 @@
-"""Checkpoints of fairseq-train: opened once, without running what is in them.
-
-All that the package asks of a checkpoint is an attribute of `Checkpoint(path)`. The tensors are
-mapped from the file where torch can do so, so that an optimizer's state takes no memory.
-"""
+"""Checkpoints of fairseq-train: opened once, without running what is in them; their tensors are
+mapped from the file where torch can do so."""
 
 import _codecs
 import argparse
@@ -49,9 +46,8 @@ class Checkpoint:
 
     Args:
         path: of the file, or of the folder of a run, for its best checkpoint, else its last one.
-        training_state: False drops what only a training could go on from, as soon as the file is
-            read: the optimizer's state, and the moving average of --store-ema. A file that torch
-            cannot map into memory then takes a third of the space that it takes with them.
+        training_state: False drops what only a training could go on from, so that it takes no
+            memory: the optimizer's state, and the moving average of --store-ema.
 
     Attributes:
         path: of the file.
@@ -76,17 +72,17 @@ class Checkpoint:
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """By name, as saved; buffers included."""
+        """By name, with buffers."""
         return self.state["model"]
 
     @property
     def task_options(self) -> dict[str, Any]:
-        """The options of the task, its name as `_name`; empty where the checkpoint has none."""
+        """The options of the task, its name as `_name`; empty if there are none."""
         return self._options("task")
 
     @property
     def criterion_options(self) -> dict[str, Any]:
-        """The options of the criterion, as `task_options`."""
+        """The options of the criterion, its name as `_name`."""
         return self._options("criterion")
 
     @property
@@ -100,7 +96,7 @@ class Checkpoint:
         return options
 
     def _options(self, section: str) -> dict[str, Any]:
-        """Options of a section; UserError if one that this package reads is of another type."""
+        """UserError for an option of another type than `OPTION_TYPES` says."""
         options = options_of(self.state, section)
         for name, kind in OPTION_TYPES.items():
             if options.get(name) is not None and not isinstance(options[name], kind):
@@ -117,8 +113,7 @@ class Checkpoint:
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
-        """Source and target language of a translation model, if given; None for a language
-        model."""
+        """Source and target of a translation model, if given; None for a language model."""
         options = self.task_options
         if self.is_language_model:
             return None
@@ -131,18 +126,15 @@ class Checkpoint:
 
     @property
     def updates(self) -> int:
-        """The number of updates at which it was saved; 0 where it does not say."""
+        """The number of updates before it was saved; 0 where it does not say."""
         last = (self.state.get("optimizer_history") or [{}])[-1]
         updates = last.get("num_updates") if isinstance(last, dict) else None
         return updates if isinstance(updates, int) else 0
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The output embedding; the input embedding where a tied model saves no other.
-
-        UserError if there is no embedding of a known name, or if it is no dense matrix of finite
-        numbers.
-        """
+        """The output embedding; the input embedding where a tied model saves no other. UserError if
+        there is none of a known name, or it is no matrix of finite numbers."""
         output_name, input_name = self._first_of(OUTPUT_NAMES), self._first_of(INPUT_NAMES)
         if output_name is None and input_name and any(map(self.model_options.get, TYING_OPTIONS)):
             output_name = input_name
@@ -159,8 +151,7 @@ class Checkpoint:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D) of the decoder, in the dtype of the file; errors as
-        `output_embedding`."""
+        """The input embedding (V, D) of the decoder, in the dtype of the file; UserError without."""
         name = self._first_of(INPUT_NAMES)
         if name is None:
             raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAMES[0]}")
@@ -181,8 +172,8 @@ class Checkpoint:
         return value
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
-        """Raises UserError unless the embeddings have a row for each of the `tokens` of the
-        dictionary in `data`."""
+        """Raises UserError unless the embeddings have as many rows as the dictionary in `data` has
+        `tokens`."""
         size = self.task_options.get("output_dictionary_size")
         if isinstance(size, int) and size >= 0:
             raise UserError(
@@ -200,10 +191,7 @@ class Checkpoint:
 
 def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     """The options of a section of fairseq's configuration, such as "task", its name as `_name`;
-    empty if it has none.
-
-    In an older checkpoint, all options are together; as those of the model too.
-    """
+    empty if it has none. In an older checkpoint, those of all sections are together."""
     options = state.get("cfg") or vars(state["args"])
     if section == "model" and not state.get("cfg"):
         return options
@@ -216,8 +204,7 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """The checkpoint that a path stands for: of the folder of a run, the best one, or the last if
-    there is no best."""
+    """The checkpoint that a path stands for: of the folder of a run, the best or else the last."""
     path = Path(path)
     if is_pretrained(path):
         raise UserError(
@@ -235,11 +222,8 @@ def checkpoint_file(path: str | Path) -> Path:
 
 
 def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
-    """The checkpoints `checkpoint*.pt` in the --save-dir of a run, in the order of their updates.
-
-    Of several that were saved after the same number of updates, as checkpoint_last.pt often is, the
-    last by name.
-    """
+    """The checkpoints `checkpoint*.pt` in the --save-dir of a run, in the order of their updates; of
+    several with the same number of them, the last by name."""
     by_updates = {}
     for path in sorted(Path(folder).glob("checkpoint*.pt")):
         checkpoint = Checkpoint(path, training_state=False)
@@ -252,13 +236,9 @@ def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
 
 
 def allow_plain_values() -> None:
-    """Lets `torch.load(weights_only=True)` open what `fairseq-train` saves beside tensors, numbers
-    and containers, which torch would refuse, and with it every resume of such a training.
-
-    These are an `argparse.Namespace`, in which the options of its older models are, the translation
-    transformers among them; and arrays and numbers of numpy, which meters have, as those of
-    --eval-bleu. Arrays of objects stay refused.
-    """
+    """Lets `torch.load(weights_only=True)` open what else `fairseq-train` saves: an
+    `argparse.Namespace`, the options of its older models; and arrays and numbers of numpy, which
+    meters have, as those of --eval-bleu. Arrays of objects stay refused."""
     allowed: list[Any] = [argparse.Namespace, np.ndarray, np.dtype, _codecs.encode]
     allowed += {type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"}
     for value, name in ((np.array(0.5), "_reconstruct"), (np.float64(0.5), "scalar")):
@@ -269,8 +249,7 @@ def allow_plain_values() -> None:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The contents of the file: tensors, numbers, strings and containers of them; with a model and
-    options."""
+    """The contents of the file, with a model and options."""
     if not path.is_file():
         raise UserError(
             f"{path}: found no such file; expected a checkpoint, such as {BEST} of a run"
@@ -279,8 +258,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         is_zip = zipfile.is_zipfile(path)
         if is_zip:
-            # torch does not look at the checksums. This reads the file once, at 2 GB per second
-            # where it is cached.
+            # torch does not look at the checksums.
             with zipfile.ZipFile(path) as archive:
                 if (record := archive.testzip()) is not None:
                     raise ValueError(f"the checksum of {record} is another one")

@@ -21,20 +21,19 @@ class OutputEmbedding:
 
     @property
     def weight(self) -> Tensor:
-        """W (V, D) in float32. A copy if it was saved in half precision, made anew each time: of
-        many open models only the one in use takes memory."""
+        """W (V, D) in float32, if saved in another dtype a copy: only that of the model in use takes
+        memory."""
         return self.saved.float()
 
     @property
     def description(self) -> str:
-        """The name, whether it is tied, and a log-unigram bias beside it, as signatures say it."""
+        """The name, tie and log-unigram bias, as signatures say it."""
         tied = {True: "(tied)", False: "", None: "(chosen)"}[self.tied]
         return f"{self.name}{tied}{'+log-unigram' if self.has_log_unigram else ''}"
 
 
 def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
-    """Raises UserError if one of the parameters, given by their names, has an infinity or NaN: a
-    diverged run."""
+    """Raises UserError if one of the parameters, by their names, has an infinity or NaN."""
     bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)
     if bad is not None:
         raise UserError(

@@ -17,8 +17,7 @@ TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
 
 
 def is_pretrained(path: Path) -> bool:
-    """Whether a path is a file of safetensors, an index of such files, or a folder of
-    transformers."""
+    """Whether a path is a model of transformers: a file of safetensors, an index, or a folder."""
     if not path.is_dir():
         return path.name.endswith((TENSORS_ENDING, INDEX_ENDING))
     if any(path.glob(f"*{TENSORS_ENDING}")):
@@ -27,8 +26,7 @@ def is_pretrained(path: Path) -> bool:
 
 
 def weights_file(path: Path) -> Path:
-    """The weights of a folder: model.safetensors or, of a model in several files, their index; a
-    file as it is."""
+    """The weights of a folder: model.safetensors, or the index of several files; a file as it is."""
     for file in (path / WEIGHTS, path / INDEX) if path.is_dir() else (path,):
         if file.is_file():
             return file
@@ -41,8 +39,7 @@ class PretrainedModel:
     """A model in safetensors: a folder that `save_pretrained` wrote, the index in it, or a file.
 
     Args:
-        path: of the folder, the index or the file. `config.json` and `tokenizer.json` are looked
-            for beside the file.
+        path: of the folder, the index or the file; `config.json` is looked for beside it.
         matrix: the parameter that is measured; None: the output embedding.
 
     Attributes:
@@ -89,8 +86,7 @@ class PretrainedModel:
         return saved_as
 
     def tensor(self, name: str) -> Tensor:
-        """A parameter in the dtype of its file, mapped from it: pages are read when they are
-        used."""
+        """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]
         file = _open(self._file_of[name])
         if name not in file.keys():
@@ -107,8 +103,7 @@ class PretrainedModel:
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model of transformers on torch's meta device: its configuration, names and ties, but
-        no numbers."""
+        """The model on torch's meta device: its configuration, names and ties, but no numbers."""
         try:
             import transformers
 
@@ -126,13 +121,13 @@ class PretrainedModel:
 
     @property
     def positions(self) -> int | None:
-        """The longest input that the configuration names, in tokens; None if it names none."""
+        """The longest input in tokens, if the configuration names it."""
         return getattr(self.skeleton.config.get_text_config(), "max_position_embeddings", None)
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The matrix given by `matrix`; else the output embedding, or the input embedding of a tied
-        model. UserError if there is none, or it is not of finite floating-point numbers."""
+        """That given by `matrix`; else the output embedding, or the input embedding of a tied model.
+        UserError if there is none, or it is no matrix of finite numbers."""
         if self.matrix is None:
             name, tied = self._output_name()
         elif self.matrix in self._file_of:
@@ -145,11 +140,8 @@ class PretrainedModel:
         return OutputEmbedding(name, tied, self._matrix(name))
 
     def _output_name(self) -> tuple[str, bool]:
-        """The output embedding in the files, and whether it is tied.
-
-        As transformers does, one that is saved beside an input embedding is taken for tied if the
-        configuration says so and the two are equal.
-        """
+        """The output embedding in the files, and whether it is tied: as transformers does, one that
+        is saved beside an input embedding is so if the configuration says it and they are equal."""
         head = self.skeleton.get_output_embeddings()
         inputs = self.skeleton.get_input_embeddings()
         if head is None:
@@ -170,8 +162,7 @@ class PretrainedModel:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file; UserError if there is none, or it
-        is not finite."""
+        """The input embedding (V, D), in the dtype of the file; UserError without."""
         name = self._saved_name(self.skeleton.get_input_embeddings())
         if name is None:
             raise UserError(
@@ -180,7 +171,6 @@ class PretrainedModel:
         return self._matrix(name)
 
     def _matrix(self, name: str) -> Tensor:
-        """A parameter; UserError unless it is a matrix of finite numbers."""
         matrix = self.tensor(name)
         if matrix.dim() != 2:
             raise UserError(
@@ -192,23 +182,19 @@ class PretrainedModel:
         return matrix
 
     def _saved_name(self, module: nn.Module) -> str | None:
-        """The name in the files of the weight of a layer of the skeleton; None if they lack it.
-
-        A model may be saved with fewer or other prefixes than it has now, such as `wte.weight` or
-        `language_model.lm_head.weight`.
-        """
+        """The name in the files of the weight of a layer of the skeleton, possibly with fewer or
+        other prefixes, such as `wte.weight`; None if they lack it."""
         path = next(path for path, part in self.skeleton.named_modules() if part is module)
         name = f"{path}.weight"
         if name in self:
             return self._saved_as.get(name, name)
         ending = ".".join(name.split(".")[-2:])
         names = [saved for saved in self._file_of if f".{saved}".endswith(f".{ending}")]
-        # Those of additional layers, such as for more tokens ahead, are longer.
+        # longer: those of additional layers, such as for more tokens ahead
         return min(names, key=len, default=None)
 
 
 def _open(path: Path) -> Any:
-    """A file of safetensors, of which the header is read; UserError if it is none."""
     from safetensors import safe_open
 
     try:

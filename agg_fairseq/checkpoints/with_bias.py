@@ -18,8 +18,7 @@ def write_with_bias(
 ) -> None:
     """Writes the checkpoint of a model with a log-unigram bias, on top of which `bias` is learned.
 
-    All else is as it was, but for the state of the optimizer and the best validation, which are of
-    the old model.
+    All else is as it was, but for the state of the optimizer and the best validation.
 
     Args:
         model: with a log-unigram bias or without.

@@ -1,8 +1,8 @@
 """Word alignments in Pharaoh format of a parallel training split that `fairseq-preprocess` wrote.
 
-Line i belongs to sentence pair i. It has `s-t` for each link between the source token at position s
-and the target token at position t, counted from 0, as in `0-0 1-2 2-1`. Source and target are X and
-Y in the names of the files, train.X-Y.X.bin.
+Line i has `s-t` for each link between the tokens at the positions s of the source and t of the
+target of sentence pair i, from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in the names
+of the files, train.X-Y.X.bin.
 """
 
 import itertools
@@ -49,12 +49,7 @@ def sentences(side: Any) -> Iterator[list[int]]:
 
 def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     """Counts how often each pair of a source and a target token is linked by a file of word
-    alignments.
-
-    The file, in Pharaoh format, has a line, which may be empty, for each sentence pair of the
-    split. Each pair of tokens is in the result once. Memory grows with the number of distinct
-    pairs, not with that of lines.
-    """
+    alignments, which has a line, possibly empty, for each sentence pair of the split."""
     counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
     pairs = zip(*map(sentences, sides), strict=True)
@@ -80,8 +75,7 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
 
 
 def parse_links(line: str) -> list[Link]:
-    """The links of a line in Pharaoh format; ValueError for anything else, such as the possible
-    link `0p0`."""
+    """The links of a line; ValueError for anything else, such as the possible link `0p0`."""
     links = []
     for part in line.split():
         match = LINK.fullmatch(part)

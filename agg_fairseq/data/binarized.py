@@ -20,15 +20,13 @@ logger = logging.getLogger(__name__)
 
 BLOCK_TOKENS = 2**24  # tokens that are read at a time
 FILLER = re.compile(r"madeupword\d{4,}")
-"""The entries, without occurrences, by which fairseq makes the length of a dictionary a multiple of
-8."""
+"""The entries by which fairseq makes the length of a dictionary a multiple of 8."""
 BLOCK_SENTENCES = 10_000  # of files that fairseq reads sentence by sentence
 INDEX_HEADER = 26  # bytes of an .idx before the sizes
 
 
 def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
-    """fairseq's dictionary of a folder: `dict.txt`, or that of a language, such as
-    `dict.de.txt`."""
+    """fairseq's dictionary of a folder, or of a language, such as `dict.de.txt`."""
     from fairseq.data import Dictionary
 
     folder = folders(data)[0]
@@ -49,8 +47,7 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
 def training_pair(
     data: str | Path, source: str | None = None, target: str | None = None
 ) -> tuple[str, str]:
-    """The languages X and Y of the files train.X-Y.X.bin in a folder; `source` or `target` is None
-    if any will do."""
+    """The languages X and Y of train.X-Y.X.bin in a folder; a given one must be the same."""
     pairs = []
     for path in sorted(folders(data)[0].glob("*.bin")):
         if match := re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name):
@@ -76,7 +73,7 @@ def excluded_tokens(dictionary: Any) -> Tensor:
 
 
 def training_counts(task: Any, split: str) -> Tensor:
-    """`count_split` of the data and with the options of a task: (V,) over its target dictionary."""
+    """`count_split` with the data and the options of a task: (V,) over its target dictionary."""
     options = getattr(task, "cfg", None) or task.args
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     counts = count_split(
@@ -97,18 +94,15 @@ def count_split(
     languages: tuple[str, str] | None = None,
     upsample_primary: int = 1,
 ) -> Tensor:
-    """The occurrences of each token as a target in a binarized split: (V,) int64.
-
-    All folders of a sharded data set are counted, and in each folder all `split_parts`, for a
-    translation model those of the target side.
+    """The occurrences of each token as a target in all `folders` and `split_parts` of a binarized
+    split: (V,) int64.
 
     Args:
         data: the folder, or several as `folders` takes them.
-        dictionary: of the target side. If it is the head of a larger one (--output-dictionary-size
-            of language models), the other tokens count as the unknown word, as they do in training.
+        dictionary: of the target side. If it is the head of a larger one (--output-dictionary-size),
+            the other tokens count as the unknown word, as in training.
         languages: source and target of a translation model; None for a language model.
-        upsample_primary: how often the first part counts, if there are others, in each folder of a
-            translation model.
+        upsample_primary: how often the first of several parts counts, for a translation model.
     """
     whole = getattr(dictionary, "wrapped_dict", dictionary)
     occurrences = torch.zeros(len(whole), dtype=torch.int64)
@@ -124,7 +118,7 @@ def count_split(
 
 
 def folders(data: str | Path) -> list[Path]:
-    """The folders of a data set, which fairseq joins by colons if it is in several shards."""
+    """The folders of a data set, joined by colons if it is in several shards."""
     return [Path(folder) for folder in str(data).split(os.pathsep)]
 
 
@@ -147,19 +141,15 @@ def split_parts(
 
 
 def has_split(path: str | Path) -> bool:
-    """Whether a split, named by its path without `.bin`, is there, in any of fairseq's formats."""
+    """Whether a split, its path without `.bin`, is there, in any of fairseq's formats."""
     from fairseq.data.indexed_dataset import infer_dataset_impl
 
     return infer_dataset_impl(str(path)) is not None
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """Occurrences of each token of the dictionary in a split that `fairseq-preprocess` wrote:
-    (V,) int64.
-
-    `dict.txt` has no counts of eos and unk, and has the sum over both languages if they have a
-    joined dictionary. A parallel split is named with its side, such as `train.en-de.de`.
-    """
+    """Occurrences of each token in a split, with those of eos and unk, unlike dict.txt: (V,) int64.
+    A parallel split is named with its side, such as `train.en-de.de`."""
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for block in read_tokens(data, dictionary, split):
         counts += np.bincount(block, minlength=len(counts))
@@ -175,8 +165,8 @@ def load_sentences(data: str | Path, dictionary: Any, split: str) -> Any:
 
 
 def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.ndarray]:
-    """The tokens of a split, ends of lines included, in blocks (n,) of integers; UserError if its
-    files are damaged or are of another dictionary."""
+    """The tokens of a split, ends of lines included, in blocks (n,) of integers; UserError if it is
+    damaged or of another dictionary."""
     path, again = folders(data)[0] / split, "run fairseq-preprocess again"
     try:
         blocks = _blocks(path, dictionary)
@@ -233,7 +223,6 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
 
 
 def _joined(dataset: Any) -> Iterator[np.ndarray]:
-    """The tokens of the sentences of a data set, a block for 10,000 of them."""
     for start in range(0, len(dataset), BLOCK_SENTENCES):
         indices = range(start, min(start + BLOCK_SENTENCES, len(dataset)))
         yield np.concatenate([dataset[index].numpy() for index in indices])

@@ -71,10 +71,7 @@ def read_translations(path: str | Path) -> Translations:
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
     """The numbers that a run logged, in order: a dictionary per update, by the names that
-    fairseq-train prints.
-
-    Values that are no numbers are left out. What was trained again after a resume replaces what was
-    logged before.
+    fairseq-train prints. What was trained again after a resume replaces what was logged before.
 
     Args:
         path: what `fairseq-train --log-format json --log-file FILE` wrote.
@@ -108,7 +105,7 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
 
 
 def _tag(values: Mapping[str, object]) -> str:
-    """The tag of a line, with which its names begin; those of "train_inner" have no prefix."""
+    """The tag of a line, with which its names begin, except those of "train_inner"."""
     for name in values:
         if name.endswith("_num_updates"):
             return name.removesuffix("_num_updates")

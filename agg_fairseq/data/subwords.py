@@ -1,5 +1,4 @@
-"""Splits text into the tokens that a model sees for it, with the tokenizer that its data was
-encoded with: by fairseq's own encoders, as `fairseq-interactive --bpe` would."""
+"""Splits text into a model's tokens by fairseq's encoders, as `fairseq-interactive --bpe` does."""
 
 from __future__ import annotations
 
@@ -20,13 +19,10 @@ FILES = {
     "subword_nmt": ("bpe_codes",),
     "fastbpe": ("bpe_codes",),
 }
-"""The kinds of tokenizers and the options that name their files, both with the names that fairseq
-gives them."""
-
+"""The kinds of tokenizers and the options that name their files, as fairseq names them."""
 WORD_STARTS = ("▁", "Ġ")  # how sentencepiece and GPT-2 mark a piece that begins a word
 PIECES_SHARE = 0.2
-"""A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do, and no word of
-WikiText-2."""
+"""A dictionary is of pieces if more of its tokens begin so: 66% of GPT-2's do."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +55,8 @@ class TokenizerOptions:
         gpt2_vocab_bpe: vocab.bpe of gpt2.
         sentencepiece_model: model of sentencepiece.
         bpe_codes: codes of subword_nmt, or of fastbpe, which reads both.
-        after_space: whether gpt2 splits a word as in running text, after a space (`Ġsea`), or as
-            at the beginning of a text (`sea`). The other kinds have one form only.
+        after_space: whether gpt2 splits a word as after a space (`Ġsea`), or as at the beginning of
+            a text (`sea`).
     """
 
     bpe: str = "words"
@@ -71,10 +67,8 @@ class TokenizerOptions:
     after_space: bool = True
 
     def word_tokenizer(self, dictionary: Any) -> WordTokenizer:
-        """Splits text into tokens of fairseq's dictionary of the encoded data.
-
-        The pieces of GPT-2 may be in it as ids (`15496`) or as strings (`Ġhomepage`).
-        """
+        """Splits text into tokens of fairseq's dictionary, in which the pieces of GPT-2 may be ids
+        (`15496`) or strings (`Ġhomepage`)."""
         index = {
             token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial
         }
@@ -107,7 +101,7 @@ class TokenizerOptions:
         )
 
     def encode_lines(self, path: str | Path, dictionary: Any) -> Iterator[list[int]]:
-        """The tokens of each line of a text as rows of the dictionary, `<unk>` for those that it
+        """The rows of the tokens of each line of a text, `<unk>` for those that the dictionary
         lacks; `</s>` in a line stands for the end of a line."""
         split = replace(self, after_space=False).word_tokenizer(dictionary).split
         for line in read_lines(path, "text in UTF-8"):
@@ -165,12 +159,8 @@ WORDS = TokenizerOptions()  # each word of running text is a token of its own
 
 
 def find_word(tokens: Collection[str]) -> Callable[[str], str]:
-    """Gives the token that is a word: of pieces `▁list` and `list`, the first; the second is the
-    end of other words.
-
-    In a vocabulary of words, hardly any token has one of the marks of a piece, and a word is
-    itself.
-    """
+    """Gives the token that is a word: itself, or in a vocabulary of pieces `▁list` for `list`, which
+    is the end of other words."""
     often = PIECES_SHARE * len(tokens)
     marks = [
         mark for mark in WORD_STARTS if sum(token.startswith(mark) for token in tokens) >= often

@@ -40,13 +40,13 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from tokenizer.json; as `parse`."""
+        """As `parse`, of a file."""
         return cls.parse(path.read_text(encoding="utf-8"), path, rows)
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from the content of the tokenizer.json at `path`; `rows`:
-        V, None for as many as it has tokens."""
+        """The vocabulary without counts, from the content of the tokenizer.json at `path`, with V
+        `rows`; None: as many as it has tokens."""
         import tokenizers
 
         try:
@@ -75,7 +75,7 @@ class TokenizerVocabulary(Vocabulary):
         return replace(self, counts=self.counts_in(text))
 
     def counts_in(self, text: str | Path) -> Tensor:
-        """(V,) int64 occurrences in a text, a file in UTF-8, encoded without special tokens."""
+        """(V,) int64 occurrences in a file, a text in UTF-8."""
         counts = np.zeros(self.rows, dtype=np.int64)
         for rows in self.encode_file(text):
             counts += np.bincount(rows, minlength=self.rows)
@@ -84,8 +84,8 @@ class TokenizerVocabulary(Vocabulary):
         return torch.from_numpy(counts)
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
-        """The rows of the tokens of a text, (n,) int64, in blocks of whole lines; tokens without a
-        row are left out."""
+        """The rows of the tokens of a text (n,) int64 in blocks of whole lines, without tokens that
+        have no row."""
         try:
             with open(text, encoding="utf-8") as file:
                 while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
@@ -137,18 +137,14 @@ class TokenizerVocabulary(Vocabulary):
 
     @property
     def excluded(self) -> Tensor:
-        """(V,) bool, `special_ids` and `unused`: a text that is encoded without special tokens has
-        none of these."""
+        """(V,) bool, `special_ids` and `unused`."""
         excluded = torch.zeros(self.rows, dtype=torch.bool)
         excluded[[*self.special_ids, *self.unused]] = True
         return excluded
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
-        """Splits words as they are split in running text, after another word, by the tokenizer of
-        the model.
-
-        If `tokenizer.after_space` is False, a word is split as at the beginning of a text.
-        """
+        """Splits words by the tokenizer of the model: as after another word or, if
+        `tokenizer.after_space` is False, as at the beginning of a text."""
         if replace(tokenizer, after_space=True) != WORDS:
             raise UserError(
                 f"--bpe: found {tokenizer.bpe}; expected none, since the model has {self.path}"

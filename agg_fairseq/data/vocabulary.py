@@ -1,5 +1,4 @@
-"""The vocabulary of a model with its training frequencies, and the frequency groups of its
-tokens."""
+"""The vocabulary of a model with its training frequencies and frequency groups."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Vocabulary:
     unused: list[int]  # rows that were certainly in no training text
 
     def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
-        """Frequent, medium and rare tokens, by one of `GROUPINGS`; or groups by the occurrences in
-        another text."""
+        """Groups by one of `GROUPINGS`, or by the occurrences in another text."""
         if occurrences_in is not None:
             return occurrence_groups(self.counts_in(occurrences_in), excluded=self.excluded)
         if self.counts is None:
@@ -106,24 +104,22 @@ class BinarizedVocabulary(Vocabulary):
         return cls(dictionary, counts, languages, joined, split)
 
     def path_of(self, split: str) -> Path:
-        """The path of another split, that of a translation model with its target side, without
-        `.bin`."""
+        """The path of another split without `.bin`, for a translation model that of the target."""
         return self.split.with_name(self.split.name.replace("train", split, 1))
 
     @property
     def tokens(self) -> Sequence[str]:
-        """Tokens as dict.txt has them, after the special ones."""
+        """As dict.txt has them, after the special ones."""
         return self.dictionary.symbols
 
     @property
     def excluded(self) -> Tensor:
-        """Tokens in no group, by `excluded_tokens`, which the criterions ask too."""
+        """`excluded_tokens`, which the criterions ask too."""
         return excluded_tokens(self.dictionary)
 
     @property
     def special_ids(self) -> list[int]:
-        """The special tokens, and the entries without occurrences that fairseq pads a dictionary
-        with."""
+        """Special tokens, and the entries that fairseq pads a dictionary with."""
         return self.excluded.nonzero().squeeze(1).tolist()
 
     @property
@@ -132,7 +128,7 @@ class BinarizedVocabulary(Vocabulary):
         return [row for row in self.special_ids if self.counts[row] == 0]
 
     def counts_in(self, text: str | Path) -> Tensor:
-        """Counts of targets in the training split of a folder with the same dictionary."""
+        """(V,) of the training split of a folder with the same dictionary."""
         other = BinarizedVocabulary.load(text, self.languages)
         if other.tokens != self.tokens:
             raise UserError(
@@ -142,5 +138,5 @@ class BinarizedVocabulary(Vocabulary):
         return other.counts
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
-        """Splits words into these tokens, by the tokenizer that the data was encoded with."""
+        """Splits words by the tokenizer that the data was encoded with."""
         return tokenizer.word_tokenizer(self.dictionary)

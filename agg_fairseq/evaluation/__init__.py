@@ -1,8 +1,8 @@
 """The evaluations behind the commands, as functions: checkpoints, data and options in, a `Result`
 out.
 
-docs/evaluation.md has examples, and `agg-fairseq COMMAND --help` explains each table. Arguments that
-several functions have:
+docs/evaluation.md has examples; `agg-fairseq COMMAND --help` explains each table and has the
+references. Arguments that several functions have:
 
 Args:
     models: by the names of their rows, as `open_models` returns them; all over one vocabulary.

@@ -26,10 +26,7 @@ def align_split(data: str | Path, output: str | Path) -> Result:
         output: alignments to write.
 
     Returns:
-        Result: a single row, named by `output`, with `sentence_pairs`, their number; the signature
-        has all settings that affect the links.
-
-    Reference: Östling and Tiedemann (2016).
+        Result: a single row, named by `output`, with `sentence_pairs`, their number.
     """
     try:
         import eflomal
@@ -43,7 +40,7 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     number = len(sides[0])
     check_writable(output)
 
-    # The tokens as numbers, which no aligner can split or change.
+    # as numbers, which no aligner can split or change
     source, target = ((" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides)
     with tempfile.TemporaryDirectory() as folder:
         forward, reverse = Path(folder) / "forward", Path(folder) / "reverse"

@@ -1,5 +1,4 @@
-"""Whether the embeddings of translation models know which words of the two languages were
-aligned."""
+"""Similarity of the embeddings of words of two languages that were aligned."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,12 +33,10 @@ def align_sim(
             link.
 
     Returns:
-        Result: a row per model, with `align_sim` by group (0 to 1), the mean of `metrics.align_sim`
-        over the tokens that were aligned, None where there are none, and beside it `path` and
-        `matrix`; the row `orthogonal`, of embeddings that are all at right angles; and the row
-        `labeled tokens`, their number. Facts: `groups`, their sizes.
-
-    Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
+        Result: a row per model, with `align_sim` by group, the mean of `metrics.align_sim` over the
+        tokens that were aligned, None where there are none, and beside it `path` and `matrix`; the
+        row `orthogonal`, of embeddings that are all at right angles; and the row `labeled tokens`,
+        their number. Facts: `groups`, their sizes.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
     vocabulary = load_embedding_vocabulary(models, data)
@@ -50,8 +47,7 @@ def align_sim(
             f"{data}: found {found}; AlignSim expects that of fairseq-preprocess "
             "--joined-dictionary"
         )
-    # The positions of the links are in the order of the files, which a model from Y to X may have
-    # been trained on too.
+    # Links are in the order of the files, on which a model from Y to X is trained too.
     source, target = vocabulary.languages
     if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():
         source, target = target, source

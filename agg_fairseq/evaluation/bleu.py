@@ -43,8 +43,6 @@ def bleu(
         Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other
         attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is
         undefined, `sentences` and `path`. Facts: `reference`.
-
-    Reference: Vaswani et al. (2017); Post (2018).
     """
     if moses is not None and reference is None:
         raise UserError(
@@ -53,7 +51,6 @@ def bleu(
     translations = {name: read_translations(path) for name, path in logs.items()}
     first, *others = translations.values()
     for log in others:
-        # BLEU is compared only of the same sentences, in the same tokens
         if log.references != first.references:
             raise UserError(
                 f"{log.path}: found other T-… lines than in {first.path}; expected the same text"
@@ -97,7 +94,6 @@ def bleu(
 
 
 def _check_joined(log: Translations) -> None:
-    """Raises UserError if the text is of sub-words."""
     for lines in [log.texts] if log.decoded else [log.texts, log.references]:
         having = list(filter(SUBWORD.search, lines))
         if len(having) > SUBWORD_SHARE * len(lines):
@@ -108,7 +104,7 @@ def _check_joined(log: Translations) -> None:
 
 
 def _columns(measure: str, score: Bleu | None) -> dict[str, Any]:
-    """A score and its parts by the names of columns; None for a score that is not defined."""
+    """A score and its parts by the names of columns; without a score None."""
     columns = {}
     for part in Bleu._fields:
         name = measure if part == "score" else f"{measure}_{part}"

@@ -1,5 +1,4 @@
-"""A model whose frequency groups are calibrated: one offset per group, saved as the bias of its
-output layer."""
+"""Calibration of the frequency groups of a model."""
 
 from pathlib import Path
 
@@ -36,8 +35,7 @@ def calibrate(
     device: str | None = None,
 ) -> Result:
     """Calibrates the groups of tokens of a trained model: on the split, each is then expected as
-    often as it appears. One offset per group is saved as the bias of the output layer, on top of an
-    old bias.
+    often as it appears. One offset per group is saved as the bias of the output layer.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
@@ -52,7 +50,7 @@ def calibrate(
         Result: the rows `as it was` and `calibrated`, with `perplexity` and
         `expected_over_observed` of the split by group. Facts: `offsets` by group, in nats.
 
-    Reference: none; a measure of our own (docs/which-cure.md).
+    Reference: none (docs/which-cure.md).
     """
     from ..fairseq_plugin.models.from_checkpoint import model_name  # imports fairseq
 
@@ -60,10 +58,10 @@ def calibrate(
     name = model_name(model)
     is_known = name in WITH_BIAS or name in WITH_BIAS.values()
     if not is_known or model.model_options.get("adaptive_softmax_cutoff") is not None:
-        expected = (
-            "a transformer_lm or transformer with one softmax, with a log-unigram bias or without"
+        raise UserError(
+            f"{model}: found a model {name}; expected a transformer_lm or transformer with one "
+            "softmax, with a log-unigram bias or without"
         )
-        raise UserError(f"{model}: found a model {name}; expected {expected}")
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}
     vocabulary = text.load_vocabulary(models)
@@ -88,7 +86,7 @@ def calibrate(
         "targets": statistics.tokens,
         **text.settings(models, vocabulary),
         "share": share,
+        "occurrences-in": None if occurrences_in is None else str(occurrences_in),
     }
-    settings["occurrences-in"] = None if occurrences_in is None else str(occurrences_in)
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
     return Result(rows, with_groups(COLUMNS, groups.names), settings, facts)

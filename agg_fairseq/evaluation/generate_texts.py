@@ -59,10 +59,7 @@ def generate_texts(
 
     Returns:
         Result: a single row, named by `output`, with `texts`, `generated_tokens`, `unused_tokens`,
-        those of the split that are in no block, and beside the measures the `path` of the
-        checkpoint.
-
-    Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
+        those of the split that are in no block, and the `path` of the checkpoint.
     """
     check_writable(output, model.path)
     dictionary = load_dictionary(data)
@@ -148,8 +145,7 @@ def _read_stream(data: str | Path, dictionary: Any, split: str, least: int) -> T
 
 
 def _read_prefixes(path: str | Path, dictionary: Any, tokenizer: TokenizerOptions) -> list[Tensor]:
-    """The tokens (P,) of each line of a text; UserError for a line of which the dictionary has
-    none."""
+    """The tokens (P,) of each line of a text; UserError for one without known tokens."""
     prefixes = []
     for number, tokens in enumerate(tokenizer.encode_lines(path, dictionary), 1):
         if set(tokens) <= {dictionary.unk()}:

@@ -35,8 +35,7 @@ def group_shares(
     Args:
         data: folder written by `fairseq-preprocess`, with the training split; of a parallel one,
             the target side. With `tokenizer`, a training text in UTF-8.
-        tokenizer: tokenizer.json of Hugging Face that encodes the text, or the folder that it is
-            in.
+        tokenizer: tokenizer.json that encodes the text, or its folder.
         tokens_per_update: target tokens of an update, on all workers; None: no rows and columns of
             β₂.
         beta2: β₂ of Adam, for a row of its own and a prediction in words.
@@ -45,15 +44,11 @@ def group_shares(
             occur.
 
     Returns:
-        Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`,
-        `target_share` by split, with those of valid and test that are in the folder; a row
-        `unseen`, if there are tokens that never occur in training. With `tokens_per_update` also
-        `updates_per_occurrence`, that of a token of mean frequency; rows `forgotten with …`, the
-        tokens that Adam forgets with this β₂ (their `target_share` is s); and the predicted
-        `change_by_beta2` of the perplexity with 0.999 instead.
-
-    Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1; for β₂,
-        `functional.adam_memory`.
+        Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, and
+        `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
+        With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency;
+        rows `forgotten with …`, the tokens that Adam forgets with this β₂; and the predicted
+        `change_by_beta2` of the perplexity with 0.999 instead (`functional.adam_memory`).
     """
     if (beta2 is not None and tokens_per_update is None) or not 0 <= (beta2 or 0) < 1:
         raise UserError(
@@ -133,8 +128,7 @@ def _counts_by_split(
 def _row(
     is_member: Tensor, counts: Tensor, splits: Mapping[str, Tensor], tokens_per_update: int | None
 ) -> dict[str, Any]:
-    """The measures of the tokens (V,) bool, but for that of β₂; `counts` (V,) in the training
-    text."""
+    """The measures of the tokens (V,) bool, but for that of β₂."""
     of_group = counts[is_member]
     types = len(of_group)
     row: dict[str, Any] = {
@@ -152,12 +146,8 @@ def _row(
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """The change of the perplexity by the rule, in words, for a text of so many training
-    tokens.
-
-    `s` is the share of the targets that is forgotten, `unknown` that of the targets of valid or
-    test that never occur in training.
-    """
+    """The change of the perplexity by the rule, in words, for so many training tokens; `s` of the
+    targets are forgotten, and `unknown` of those of valid or test never occur in training."""
     text = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%}"
     if unknown > MOST_UNKNOWN:
         return f"{text}, without the {unknown:.1%} of targets that never occur in training, whose loss no rule predicts"

@@ -1,5 +1,4 @@
-"""Checks of what is evaluated: models of one vocabulary, a split that is there, a device
-that works."""
+"""Checks of what is evaluated: models of one vocabulary, a device that works."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,8 +14,8 @@ from ..errors import UserError
 
 
 def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
-    """The vocabulary of models of one task and languages, all over it, from the folder with the
-    training split."""
+    """The vocabulary of models, from the folder with the training split; UserError unless all are
+    over it, and of one task and languages."""
     # by source and target language, None for language models
     first: dict[tuple[str, str] | None, Checkpoint] = {}
     for checkpoint in checkpoints.values():
@@ -48,8 +47,8 @@ def load_embedding_vocabulary(
     data: str | Path | None,
     train_text: str | Path | None = None,
 ) -> Vocabulary:
-    """The vocabulary of models whose output embeddings are all over it: of one task and languages,
-    with `data`, or one tokenizer, with counts if there is a `train_text`."""
+    """The vocabulary of models whose output embeddings are all over it: with `data`, that of
+    `load_vocabulary`; else that of their tokenizer, with counts if there is a `train_text`."""
     first = next(iter(models.values()))
     for model in models.values():
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
@@ -91,20 +90,18 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
 
 
 def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
-    """The names of the output embeddings, each once, as a setting of a result."""
+    """The output embeddings, each once, as a setting of a result."""
     return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
 
 
 def frequency_settings(
     data: str | Path | None, train_text: str | Path | None, groups: str
 ) -> dict[str, str | None]:
-    """Settings of a result that say how groups were formed; none where there are no groups."""
+    """Settings of a result that say how groups were formed, if there are any."""
     if data is None and train_text is None:
         return {}
-    return {
-        "groups": GROUPINGS[groups],
-        "counted-in": None if train_text is None else Path(train_text).name,
-    }
+    counted_in = None if train_text is None else Path(train_text).name
+    return {"groups": GROUPINGS[groups], "counted-in": counted_in}
 
 
 def find_device(name: str | None) -> torch.device:
@@ -112,7 +109,7 @@ def find_device(name: str | None) -> torch.device:
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"--device: found {name!r}, which this machine lacks; expected cpu or cuda"
         ) from error

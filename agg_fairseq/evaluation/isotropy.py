@@ -42,9 +42,6 @@ def isotropy(
         of the table), and beside the measures `path`, `matrix`, `rows` (V) and `singular_values`
         (D, largest first, divided by the largest). A number is None if it needs a group that is
         empty or not known. Facts: `groups`, their sizes or None.
-
-    Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b; Rudman et al.
-        (2022).
     """
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
@@ -86,12 +83,8 @@ def isotropy(
 def geometry_by_group(
     model: EmbeddingSource, members: Mapping[str, Tensor]
 ) -> dict[str, dict[str, float | None]]:
-    """The fields of `metrics.geometry` of the output embedding, each by group for its rows, and as
-    `total` for all.
-
-    All are centered at the mean row of the embedding. None where one is not defined, as for a group
-    without rows.
-    """
+    """The fields of `metrics.geometry` of the output embedding, centered at its mean row, each by
+    group and as `total` for all rows; None where one is not defined, as without rows."""
     weight = model.output_embedding.weight
     if not weight.any():
         raise UserError(

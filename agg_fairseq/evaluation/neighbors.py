@@ -38,8 +38,6 @@ def neighbors(
         model and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the training
         text) and `group`, None where they are not known; a neighbor has its `cosine` too. Facts:
         `groups`, their sizes or None.
-
-    Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
     """
     vocabulary = load_embedding_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)

@@ -1,5 +1,4 @@
-"""Perplexity, distinct predictions, calibration and isotropy of models of text, by frequency group
-of the tokens."""
+"""Perplexity, calibration and isotropy of models of text, by frequency group of the tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -58,8 +57,6 @@ def perplexity(
         with), and `offsets` by group (nats). The row `human` has the distinct targets, and
         `unigram` the E/O of a model that always predicts the training frequencies.
         Facts: `groups`, their sizes, and `targets`, those scored, by group.
-
-    Reference: Yu et al. (2022), Tables 1–3.
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
@@ -136,8 +133,8 @@ def _with_special_tokens(members: FrequencyGroups, vocabulary: Vocabulary) -> Fr
 
 
 def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSource]:
-    """The models that have a single output embedding, unlike those of an adaptive softmax; all of
-    them are looked at before the first model is scored."""
+    """The models that have a single output embedding, unlike those of an adaptive softmax; all are
+    looked at before one is scored."""
     found = {}
     for name, model in models.items():
         is_of_fairseq = isinstance(model, Checkpoint)

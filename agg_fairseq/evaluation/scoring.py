@@ -1,5 +1,4 @@
-"""Texts that models are scored on: log-probabilities of every token at each position,
-teacher-forced, a chunk of positions at a time."""
+"""Texts that models are scored on, teacher-forced, a chunk of positions at a time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ class BinarizedText:
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models; UserError unless all can read this text, in the same way."""
+        """The vocabulary of models; UserError unless all read this text in the same way."""
         for model in models.values():
             if not isinstance(model, Checkpoint):
                 raise UserError(
@@ -57,8 +56,7 @@ class BinarizedText:
         return vocabulary
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
-        """Checks that the split is there, and can be read: fairseq would score what a damaged index
-        says."""
+        """Checks that the split can be read: fairseq would score what a damaged index says."""
         file = vocabulary.path_of(self.split).name
         count_tokens(self.data, vocabulary.dictionary, file)
         if vocabulary.languages is not None:
@@ -82,8 +80,7 @@ class BinarizedText:
         vocabulary: BinarizedVocabulary,
         device: torch.device,
     ) -> Iterator[Chunk]:
-        """The positions that fairseq-eval-lm counts, or the target side of the pairs of a
-        translation model."""
+        """The positions that fairseq-eval-lm counts, or the target side of pairs."""
         from ..fairseq_plugin.scoring import score_split  # imports fairseq
 
         return score_split(
@@ -115,11 +112,8 @@ class BinarizedText:
 
 @dataclass(frozen=True)
 class PlainText:
-    """A file of text in UTF-8, for causal language models of transformers with one tokenizer; as
-    `BinarizedText`.
-
-    The text is encoded without special tokens and cut into blocks, of which the first token is not
-    scored.
+    """A text in UTF-8, for causal language models of transformers with one tokenizer; encoded
+    without special tokens, and cut into blocks, of which the first token is not scored.
 
     Args:
         text: file to score.
@@ -138,7 +132,7 @@ class PlainText:
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models; UserError unless all can read this text, in the same way."""
+        """The vocabulary of models; UserError unless all read this text in the same way."""
         for model in models.values():
             if not isinstance(model, PretrainedModel):
                 raise UserError(
@@ -149,7 +143,7 @@ class PlainText:
         return vocabulary
 
     def check(self, vocabulary: TokenizerVocabulary) -> None:
-        """Checks that the text can be read, and has a block with a target."""
+        """Checks that the text can be read, and has a target."""
         if len(self._tokens(vocabulary)) < 2:
             raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
 
@@ -171,11 +165,8 @@ class PlainText:
         vocabulary: TokenizerVocabulary,
         device: torch.device,
     ) -> Iterator[Chunk]:
-        """All tokens but the first of each block; so their mean is the loss of transformers over
-        the same blocks."""
-        network = load_pretrained(
-            models[name].path, dtype=torch.float32
-        )  # in whatever it was saved
+        """All tokens but the first of each block, as the loss of transformers has them."""
+        network = load_pretrained(models[name].path, dtype=torch.float32)
         from transformers.models.auto import modeling_auto
 
         # A masked model also has logits for all tokens, each from both of its sides.

@@ -42,8 +42,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by
         group, None where undefined; beside the measures `tokens`, their number, and `path`. Facts:
         `groups`, their sizes or None.
-
-    Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tables 5 and 15.
     """
     check_row_names(texts, HUMAN)
     everything, references = {}, None
@@ -102,8 +100,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:
-    """Reads JSON Lines: an object with the strings `prefix`, `continuation` and `reference` on each
-    line."""
+    """Reads JSON Lines, each an object with the strings `FIELDS`."""
     records = []
     for count, line in enumerate(read_lines(path, "texts written by agg-fairseq generate-lm"), 1):
         try:

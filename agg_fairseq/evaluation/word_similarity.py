@@ -44,8 +44,6 @@ def word_similarity(
         pairs are covered or all cosines or scores are the same, `covered` by data set, and `path`;
         then the row `pairs`, how many are covered, as texts `4/7`: one row for all models, or one
         for each if they differ. Facts: `pairs`, the size of each data set.
-
-    Reference: Yu et al. (2022), Table 6.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
     import scipy.stats  # noqa: F401 — found missing before the work starts
@@ -104,7 +102,6 @@ def word_similarity(
 
 
 def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
-    """The pairs of words of a data set, and their scores."""
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:
             first, second, score = line.split("\t")

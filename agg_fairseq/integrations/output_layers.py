@@ -1,5 +1,4 @@
-"""Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; training
-counts for them."""
+"""Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; counts."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,10 +15,8 @@ from ..functional import log_unigram, whole_counts
 
 ADDED = (".bias", ".class_of_token", ".class_weight")  # what this module adds to an output layer
 LOADING = ("dtype", "torch_dtype", "quantization_config")
-"""Options that `from_pretrained` takes for itself, though a configuration has such attributes
-too."""
-IGNORED = -100
-"""Label of the positions without a target."""
+"""Options of `from_pretrained` itself, though a configuration has such attributes too."""
+IGNORED = -100  # label of the positions without a target
 
 
 def label_counts(
@@ -27,14 +24,13 @@ def label_counts(
     vocabulary: int,
     collator: Callable[[list[Any]], Mapping[str, Any]] | None = None,
 ) -> Tensor:
-    """Counts each token as a target in a dataset of a causal language model, (V,) int64, for
-    `counts` of AGPS.
+    """Counts each token as a target in a dataset of a causal language model, (V,) int64.
 
     Args:
         dataset: examples, or batches of them as of a DataLoader, with `labels` or else `input_ids`.
             The first token of a sequence is no target, and neither is −100; of `input_ids`, nor is
-            what `attention_mask` leaves out, if there is one.
-        vocabulary: V; a token outside [0, V) is an error of PyTorch.
+            what an `attention_mask` leaves out.
+        vocabulary: V.
         collator: that of the training, if it makes the labels: it may leave targets out, as
             `DataCollatorForLanguageModeling` does with each end of text that is also the padding.
 
@@ -76,12 +72,11 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
     Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
     """
     head = _plain_head(model)
-    bias = log_unigram(whole_counts(counts, len(head.weight)))
-    _fix_bias(model, bias)
+    _fix_bias(model, log_unigram(whole_counts(counts, len(head.weight))))
 
 
 def _fix_bias(model: Any, bias: Tensor) -> None:
-    """Gives the output layer of a model a bias (V,) that is a buffer, so that nothing trains it."""
+    """Gives the output layer of a model a bias (V,) that is a buffer, which nothing trains."""
     head = model.get_output_embeddings()
     del head.bias
     head.register_buffer("bias", bias.to(head.weight))
@@ -117,10 +112,9 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
     and returns it.
 
     W is kept, with its tie to the input embedding where there is one, and the class embedding U is
-    new. The model then returns log-probabilities in place of logits, so that evaluation and
-    `generate` work as before. Train it with `GatedLoss(model, "mle")`, made after this, which
-    computes the loss at a fraction of the full softmax's cost. `save_pretrained` saves it, and
-    `load_pretrained` loads the folder.
+    new. The model then returns log-probabilities in place of logits. Train it with
+    `GatedLoss(model, "mle")`, made after this, which computes the loss at a fraction of the full
+    softmax's cost. `save_pretrained` saves it, and `load_pretrained` loads the folder.
 
     Args:
         model: a causal language model that ends in an `nn.Linear` without bias.
@@ -135,14 +129,10 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
 
 def load_pretrained(path: str | Path, **options: Any) -> Any:
     """`from_pretrained` of the model's own class, with the log-unigram bias or factorized layer
-    that is saved there.
-
-    UserError if a parameter is missing in the files, which transformers would fill with random
-    numbers.
+    that is saved there; UserError if a parameter is missing, which transformers would make up.
 
     Args:
-        path: of a folder that `save_pretrained` wrote, of a file of safetensors in it, or of the
-            index of several.
+        path: of a folder that `save_pretrained` wrote, or of a file of safetensors or index in it.
         **options: of `from_pretrained`, such as `dtype`, `use_cache` or `output_loading_info`.
     """
     saved, with_info = PretrainedModel(path), options.pop("output_loading_info", False)

@@ -1,10 +1,7 @@
 """Pictures of the embeddings of models.
 
-Parameters of these functions: checkpoints: checkpoints of fairseq-train or models of transformers,
-    by the names of their panels or curves. data: folder written by `fairseq-preprocess`, with the
-    training split, from which the frequencies are counted. train_text: for models of transformers,
-    a text in UTF-8, in which their tokens are counted, instead of `data`. groups: frequent, medium
-    and rare tokens by one of `data.vocabulary.GROUPINGS`.
+Parameters of these functions: checkpoints: models of fairseq or transformers over one vocabulary,
+    by the names of their panels or curves. data, train_text, groups: as in `evaluation`.
 """
 
 from __future__ import annotations
@@ -34,12 +31,8 @@ def projection(
     """Draws the embeddings in the plane of their first two singular directions, colored by
     frequency group.
 
-    A panel for each model, all on the same scale, which both axes share; at most 2,000 points of
-    each group. The panels show the middle 99% of the rows of each model along each axis.
-
-    Args:
-        checkpoints: over one dictionary. Without `data` or `train_text`, all tokens have the same
-            color.
+    A panel for each model, all on the same scale, with the middle 99% of the rows of each model
+    along each axis, and at most 2,000 points of each group.
 
     Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al.
         (2019), Figs. 1a and 2a.
@@ -55,7 +48,6 @@ def projection(
         ranges.append(middle)
     ranges = torch.stack(ranges)
     low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
-    # of both axes, with a margin
     center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0
     figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
     members = {"tokens": slice(None)}
@@ -95,11 +87,10 @@ def similarity(
 ) -> style.Figure:
     """Draws the cosine of words with every other token, by the frequency rank of the token.
 
-    A row of panels for each word, with a panel for each checkpoint in it, all on the same scale.
-    Tokens are colored by frequency group.
+    A row of panels for each word, with a panel for each model in it, all on the same scale. Tokens
+    are colored by frequency group.
 
     Args:
-        checkpoints: over one dictionary.
         words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word,
             without the mark.
 

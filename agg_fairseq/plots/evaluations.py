@@ -1,5 +1,4 @@
-"""Pictures of Results: what α or the number of classes does, and shares of tokens; and of the
-frequencies of tokens."""
+"""Pictures of Results, and of the frequencies of tokens."""
 
 from __future__ import annotations
 
@@ -21,16 +20,14 @@ from ..result import Result
 from . import style
 
 Evaluations = Mapping[str, Result]
-"""Results of an evaluation, by the paths that errors mention. A row may be in several, with the
-same numbers."""
+"""Results, by the paths that errors mention. A row may be in several, with the same numbers."""
 Points = dict[float, list[list[float]]]
 """By x, the values of each model in each panel."""
 AGG_OPTIONS = {"agg_rare_fraction": "rare fraction", "agg_alpha": "α"}
-"""The options that choose the rare group, and how the axis names them."""
+"""The options that choose the rare group, and their names on the axis."""
 CLASS_CURVES = ("equal-frequency", "equal-token")
 CLASS_MODEL = re.compile(rf"({'|'.join(CLASS_CURVES)})-(\d+)\Z")
-"""The end of the name of a model with fixed classes: how tokens are assigned to them, and their
-number."""
+"""The end of the name of a model with fixed classes: their kind and their number."""
 
 
 def alpha_sweep(evaluations: Evaluations) -> style.Figure:
@@ -119,8 +116,7 @@ def _sweep(
     levels: Mapping[str, list[float]],
     xlabel: str,
 ) -> style.Figure:
-    """A panel for each title: means of the models at each point of the curves, and levels as
-    horizontal lines."""
+    """A panel for each title, with the means at each point of the curves, and horizontal lines."""
     figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
     every_x = set().union(*curves.values())
     ends = [min(every_x), max(every_x)]
@@ -167,11 +163,8 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 def _rows(
     evaluations: Evaluations, columns: Collection[tuple[str, str]], command: str
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
-    """Each row, that of the human texts included, and its values as tables show them, NaN for what
-    is not defined.
-
-    UserError for a result without these columns, which the `command` writes.
-    """
+    """Each row and its values as tables show them, NaN for what is not defined; UserError for a
+    result without these columns, which the `command` writes."""
     rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
     for path, result in evaluations.items():
         titles = column_titles(result.columns)

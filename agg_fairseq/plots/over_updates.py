@@ -1,10 +1,8 @@
 """Pictures of the course of trainings.
 
 Parameters of these functions: runs: checkpoints of each run, as `checkpoints_of_run` opens them, by
-    the names of the runs. data: folder written by `fairseq-preprocess`, with the training split,
-    from which the frequencies are counted. groups: frequent, medium and rare tokens by one of
-    `data.vocabulary.GROUPINGS`. logs: what `fairseq-train --log-format json --log-file FILE` wrote,
-    by the names of the curves.
+    the names of the runs. data, groups: as in `evaluation`. logs: what `fairseq-train --log-format
+    json --log-file FILE` wrote, by the names of the curves.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from tqdm import tqdm
@@ -25,13 +24,14 @@ from ..metrics.groups import GROUPS
 from . import style
 
 Runs = Mapping[str, Sequence[Checkpoint]]
+Logs = Mapping[str, str | Path]
 
 
 def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> style.Figure:
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two,
     over the updates.
 
-    A panel for each of the three, with a curve for each run. There is a gap where a group is empty.
+    A curve for each run, with a gap where a group is empty.
 
     Reference: Yu et al. (2022), Fig. 2.
     """
@@ -79,8 +79,8 @@ def _isotropy(weight: Tensor) -> float:
 def _over_updates(
     runs: Runs, data: str | Path, groups: str, measure: Callable[..., Sequence[float]]
 ) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
-    """The name of each run, its updates, and a curve for each measure of the embeddings (tokens, D)
-    of the three frequency groups."""
+    """The name of each run, its updates, and a curve for each measure of the embeddings of the three
+    groups."""
     first = {name: checkpoints[0] for name, checkpoints in runs.items()}
     vocabulary = load_vocabulary(first, data)
     by_frequency = vocabulary.groups(groups)
@@ -97,43 +97,34 @@ def _over_updates(
         yield name, updates, list(zip(*values, strict=True))
 
 
-def _curve(log: str | Path, tag: str, value: str, expected: str) -> tuple[list[float], list[float]]:
-    """The updates at which a value was logged, and the values; UserError if it never was."""
-    points = {}
-    for entry in read_log(log, tag):
-        if value in entry:
-            points[entry["num_updates"]] = entry[value]
-    if not points:
-        raise UserError(f"{log}: found no {value} in its {tag!r} lines; expected {expected}")
-    return list(points), list(points.values())
+def _draw(axis: Any, logs: Logs, tag: str, value: str, expected: str) -> None:
+    """Draws a logged value over the updates, a curve for each log; UserError if one has none."""
+    for index, (name, log) in enumerate(logs.items()):
+        points = {}
+        for entry in read_log(log, tag):
+            if value in entry:
+                points[entry["num_updates"]] = entry[value]
+        if not points:
+            raise UserError(f"{log}: found no {value} in its {tag!r} lines; expected {expected}")
+        style.line(axis, index, list(points), list(points.values()), name)
 
 
-def rare_tokens(logs: Mapping[str, str | Path]) -> style.Figure:
+def rare_tokens(logs: Logs) -> style.Figure:
     """Draws the number of tokens in the rare group of adaptive gradient gating over the updates.
-
-    A curve for each log.
 
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, (axis,) = style.new_panels()
-    for index, (name, log) in enumerate(logs.items()):
-        expected = "the log of a run with --criterion agg"
-        updates, sizes = _curve(log, "train_inner", "rare_tokens", expected)
-        style.line(axis, index, updates, sizes, name)
+    _draw(axis, logs, "train_inner", "rare_tokens", "the log of a run with --criterion agg")
     style.finish(axis, xlabel="updates", ylabel="rare tokens", ylim=(0, None))
     return style.finish_figure(figure)
 
 
-def learning_curves(logs: Mapping[str, str | Path]) -> style.Figure:
-    """Draws the perplexity of the training batches and of the split `valid` over the updates.
-
-    A panel for each of the two, with a curve for each log.
-    """
+def learning_curves(logs: Logs) -> style.Figure:
+    """Draws the perplexity of the training batches and of the split `valid` over the updates."""
     figure, panels = style.new_panels(2, width=4.4)
     tags = {"training": "train_inner", "valid": "valid"}
     for axis, (title, tag) in zip(panels, tags.items(), strict=True):
-        for index, (name, log) in enumerate(logs.items()):
-            updates, perplexities = _curve(log, tag, "ppl", "a log of fairseq-train")
-            style.line(axis, index, updates, perplexities, name)
+        _draw(axis, logs, tag, "ppl", "a log of fairseq-train")
         style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
     return style.finish_figure(figure)

@@ -1,8 +1,7 @@
 """The common look of the pictures.
 
-Curve, group or bar number k has shade, marker and dash number k, so that every picture can be read
-in gray. Names are never taken for mathematical markup. Figures are made without `pyplot`: they need
-no screen, do not change the backend of a notebook, and need not be closed.
+Every picture can be read in gray. Names are never taken for mathematical markup. Figures are made
+without `pyplot`: they need no screen, and need not be closed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MAX_POINTS = 2000  # of a group in a scatter plot
 def new_panels(
     count: int = 1, columns: int = 3, *, width: float = 5.0, height: float = 3.6, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its panels, row by row, each of this width and height in inches."""
+    """An empty figure and its panels, each of this width and height in inches."""
     from matplotlib import figure as figures
 
     columns = min(count, columns)
@@ -52,11 +51,8 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
 
 
 def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Draws the points of frequency groups, evenly thinned out to at most 2,000 of each.
-
-    A tenth of each group is drawn in turn, so that no group covers the others. One without points
-    is not in the legend.
-    """
+    """Draws the points of frequency groups, evenly thinned out to at most 2,000 of each; a tenth of
+    each in turn, so that no group covers the others."""
     for part in range(10):
         for index, (label, (x, y)) in enumerate(groups.items()):
             step = max(1, -(-len(x) // MAX_POINTS))
@@ -96,8 +92,7 @@ def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
 
 
 def finish_figure(figure: Figure) -> Figure:
-    """Adds one legend for all panels below them, with each label once, by which the figure grows;
-    and returns it."""
+    """Lets the figure grow by one legend below all panels, with each label once, and returns it."""
     handles: dict[str, Any] = {}
     for axis in figure.axes:
         handles |= {handle.get_label(): handle for handle in axis.get_legend_handles_labels()[0]}

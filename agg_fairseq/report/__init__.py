@@ -1,13 +1,12 @@
-"""A page of HTML that compares runs of fairseq-train: settings, learning curves, all measures,
-pictures, texts.
+"""A page of HTML that compares runs of fairseq-train.
 
     from agg_fairseq.report import write_report
 
     runs = {"mle": "runs/mle", "agg": "runs/agg"}
     write_report(runs, "data-bin/wikitext-2", "report.html", split="valid")
 
-The page loads nothing and runs no script. Its layout is in page.html.jinja; all texts are escaped
-there, so that a name of a run or a token is never taken for HTML.
+The page loads nothing and runs no script. Its layout is in page.html.jinja, which escapes all texts,
+such as names and tokens.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class Table(NamedTuple):
     header: Sequence[str]
     # a text, or a title and its metric; then texts, `Compared` values, or None, a dash
     rows: Sequence[Sequence[Any]]
-    signature: str = ""  # the settings that affect the numbers, shown below the table
+    signature: str = ""  # below the table
 
 
 class Picture(NamedTuple):
-    """A picture, which is in the page itself, its width in inches, and its caption."""
+    """A picture in the page itself, and its width in inches."""
 
     url: str
     width: float
@@ -87,7 +86,7 @@ def write_report(
             names of runs.
 
     Returns:
-        The errors that kept sections from being shown; the page has them in their place.
+        The errors that the page has in the place of a section.
     """
     import jinja2
 
@@ -149,7 +148,7 @@ def write_report(
 
 @dataclass(frozen=True)
 class Sections:
-    """The sections of the page, each a method that returns its blocks."""
+    """The sections of the page, each a method."""
 
     checkpoints: Mapping[str, Checkpoint]  # that are measured, by the names of the runs
     models: Mapping[str, Mapping[str, str]]  # by title and seed, the name of a run
@@ -161,7 +160,7 @@ class Sections:
     device: str | None
 
     def runs_and_settings(self) -> list[Block]:
-        """A table of the checkpoints that are measured, and the settings that differ."""
+        """The checkpoints that are measured, and the settings that differ."""
         files, updates, states = ["checkpoint"], ["updates"], []
         for run in self.checkpoints.values():
             files.append(run.path.name)
@@ -184,7 +183,7 @@ class Sections:
         return [picture(plots.learning_curves(logs), caption)]
 
     def predictions(self) -> list[Block]:
-        """Measures of the next tokens; those of embeddings have a section of their own."""
+        """Measures of the next tokens, without those of embeddings."""
         text = evaluation.BinarizedText(self.data, self.split)
         result = evaluation.perplexity(self.checkpoints, text, device=self.device)
         columns = dict(result.columns)
@@ -193,8 +192,7 @@ class Sections:
         return self.compared(replace(result, columns=columns))
 
     def generated_texts(self) -> list[Block]:
-        """Texts that the models write: measures of the texts, the shares of their tokens, and
-        samples side by side, evenly spread over the texts."""
+        """Measures of texts that the models write, and samples, evenly spread over the texts."""
         files, texts = {}, []
         with tempfile.TemporaryDirectory() as folder:
             for number, (name, checkpoint) in enumerate(self.checkpoints.items()):
@@ -234,8 +232,7 @@ class Sections:
         return list(chain(*map(self.compared, self.results)))
 
     def compared(self, result: Result) -> list[Block]:
-        """A table with a row per column of the result, and a column per model and per other row,
-        such as the human texts."""
+        """A table with a row per column of the result, and a column per model and other row."""
         models: dict[str, dict[str, str]] = {}
         others = list(result.rows)
         for model, runs in self.models.items():
@@ -277,8 +274,7 @@ def picture(figure: plots.style.Figure, caption: str) -> Picture:
 
 
 def running_text(text: str) -> str:
-    """Tokens as a text: sub-words of sentencepiece, of GPT-2's vocabulary and of subword-nmt are
-    put together."""
+    """Tokens as a text, with sub-words of sentencepiece, GPT-2 and subword-nmt put together."""
     for space in ("▁", "Ġ"):
         if space in text:
             return text.replace(" ", "").replace(space, " ").strip()

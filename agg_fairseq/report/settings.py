@@ -13,18 +13,14 @@ NOT_SETTINGS = frozenset(
     "distributed_port device_id distributed_rank no_progress_bar log_format log_interval "
     "num_workers no_epoch_checkpoints".split()
 )
-"""Options that say where files are and what is printed: they differ between any two runs, and
-affect no number."""
+"""Options that say where files are and what is printed, and affect no number."""
 OFF = frozenset(("None", "0", "0.0", "False", ""))
-"""Values of an option that is switched off, which is as if the run did not have it."""
+"""Values of an option that is switched off."""
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
-    order.
-
-    An option that is in several sections of the configuration has its value of the first.
-    """
+    order; one of several sections of the configuration has its value of the first."""
     settings: dict[str, str] = {}
     for section in state.get("cfg") or ["model"]:
         for key, value in options_of(state, section).items():
@@ -36,8 +32,7 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
-    """The options of fairseq-train that differ between checkpoints, in fairseq's order, each with
-    values or None."""
+    """The options that differ between checkpoints, in fairseq's order, each with values or None."""
     settings = list(map(settings_of, states))
     rows = []
     for name in dict.fromkeys(chain(*settings)):
@@ -48,8 +43,7 @@ def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | N
 
 
 def models_of_runs(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """By the title of a model and the seed, the name of a run: runs that differ by the seed alone
-    are one model."""
+    """Runs by the title of a model and the seed: those that differ by it alone are one model."""
     alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
     for name, state in states.items():
         settings = settings_of(state)
