@@ -220,39 +220,22 @@ def report(layer: OutputLayer, variants: Sequence[str], repeats: int) -> list[di
 
     results: list[dict[str, object]] = []
     for variant in wanted:
-        case = {
-            "variant": variant,
-            "V": vocabulary,
-            "N": positions,
-            "D": features,
-            "dtype": dtype,
-            "device": device,
-        }
+        case = {"variant": variant, "V": vocabulary, "N": positions, "D": features}
+        case |= {"dtype": dtype, "device": device}
+        cells = [f"{vocabulary:,}", f"{positions:,}", f"{features:,}", variant]
         if variant in times:
-            milliseconds, ratio = 1000 * times[variant][0], times[variant][1]
-            case |= {"ms": milliseconds, "time_ratio": ratio}
-            case |= {"floor_ratio": ratio / times[FLOOR][1], "mib": peaks[variant]}
-            case["not_gradients_mib"] = case["mib"] - layer.gradients_mib()
-            case["memory_ratio"] = case["mib"] / next(iter(peaks.values()))
+            ms, ratio, mib = 1000 * times[variant][0], times[variant][1], peaks[variant]
+            floor_ratio, more = ratio / times[FLOOR][1], mib - layer.gradients_mib()
+            memory_ratio = mib / next(iter(peaks.values()))
+            case |= {"ms": ms, "time_ratio": ratio, "floor_ratio": floor_ratio, "mib": mib}
+            case |= {"not_gradients_mib": more, "memory_ratio": memory_ratio}
+            cells += [f"{ms:,.0f}" if ms >= 10 else f"{ms:.2f}", f"{ratio:.2f}"]
+            cells += [f"{floor_ratio:.2f}", f"{mib:,.0f}", f"{memory_ratio:.2f}", f"{more:,.0f}"]
+        else:
+            cells += [reasons[variant], *[""] * 5]
         results.append(case)
-        print(row(cells(case, reasons.get(variant))), flush=True)
+        print(row(cells), flush=True)
     return results
-
-
-def cells(case: dict[str, Any], reason: str | None) -> list[str]:
-    """The cells of a row of the table; with a `reason`, why there are no numbers."""
-    head = [f"{case['V']:,}", f"{case['N']:,}", f"{case['D']:,}", case["variant"]]
-    if reason:
-        return [*head, reason, *[""] * 5]
-    times = [f"{case['ms']:,.0f}" if case["ms"] >= 10 else f"{case['ms']:.2f}"]
-    times += [f"{case['time_ratio']:.2f}", f"{case['floor_ratio']:.2f}"]
-    return [
-        *head,
-        *times,
-        f"{case['mib']:,.0f}",
-        f"{case['memory_ratio']:.2f}",
-        f"{case['not_gradients_mib']:,.0f}",
-    ]
 
 
 def memory(variant: str, step: Step, layer: OutputLayer) -> float:

@@ -22,7 +22,7 @@ import torch
 
 from agg_fairseq.result import Result
 
-from .table import find, read_table
+from .table import find, read_table, row_of_file
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("torch", "fairseq", "ve-fairseq", "fairseq-fixed", "transformers", "numpy")
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise SystemExit(f"error: {path}: found no column {title!r}")
             metric, key = pair
             values = collected.setdefault((row, str(seed)), {}).setdefault(metric, {})
-            values[key] = measured.value(row, metric, key)
+            values[key] = measured.value(row_of_file(measured, row), metric, key)
             if key not in columns.setdefault(metric, []):
                 columns[metric].append(key)
     facts = {"command": options.command, **({"text": options.text} if options.text else {})}

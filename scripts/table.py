@@ -131,6 +131,14 @@ def find(result: Result, title: str) -> tuple[str, str] | None:
     return None
 
 
+def row_of_file(result: Result, row: str) -> str | None:
+    """The name that a row of the table has in a file of its folder, such as that of a checkpoint."""
+    for name in result.rows:
+        if name == row or (name not in OF_ALL and row not in OF_ALL):
+            return name
+    return None
+
+
 def read_cells(
     columns: Sequence[str], rows: Sequence[str], runs: Sequence[Path]
 ) -> tuple[list[Metric | None], dict[str, list[SeedValues]]]:
@@ -160,10 +168,8 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Va
             continue
         result = Result.read(path)
         if pair := find(result, title):
-            for of in result.rows:
-                if of == row or (of not in OF_ALL and row not in OF_ALL):
-                    return result.shown(of, *pair), METRICS[pair[0]]
-            return None, METRICS[pair[0]]
+            of = row_of_file(result, row)
+            return None if of is None else result.shown(of, *pair), METRICS[pair[0]]
         titles = ", ".join(column_titles(result.columns).values())
         raise UserError(f"{path}: found no column {title}; expected one of {titles}")
     return NOT_RUN, None

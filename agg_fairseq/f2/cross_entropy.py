@@ -17,6 +17,7 @@ less than the launches that it saves. Beyond inputs and gradients, the loss hold
 logits and the rows of one class.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -117,7 +118,7 @@ def factorized_cross_entropy(
             dtype=dtype,
             wanted=tuple(map(wants_gradient, inputs)),
         )
-    loss = with_gradients(values[0], inputs, gradients, sorted_targets.on_host.tolist()[-1])
+    loss = with_gradients(values[0], inputs, gradients, sorted_targets.on_host.read().tolist()[-1])
     losses, class_nll, token_nll = values.view(3, *target.shape)
     return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
 
@@ -137,7 +138,7 @@ def _values_and_gradients(
     """The losses, −log p1 and −log p2, as one tensor (3, N), zero at ignored positions; and the
     gradients of the sum of the losses with respect to H, W and U, None where not wanted."""
     wide = working_dtype(features)
-    starts = order.on_host.tolist()  # a GPU is waited for, unless the numbers have arrived
+    starts = order.on_host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
     # Without products of half precision that are summed in float32, the rounded numbers are
     # multiplied in float32.
@@ -322,8 +323,16 @@ class _JointLogProb(torch.autograd.Function):
         """Joint log-probabilities (N, V) of logits (N, V) and log p1 (N, C), in place."""
         rows = _rows_at_a_time(logits)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
-            shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
-            part.add_(shift.index_select(1, classes.of_token))
+            if part.is_cuda:  # which takes as long to launch dozens of operations
+                shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
+                part.add_(shift.index_select(1, classes.of_token))
+                continue
+            ranked = part.index_select(1, classes.order)  # class by class
+            for number, (start, stop) in enumerate(pairwise(classes.starts)):
+                of_class = ranked[:, start:stop]
+                log_p1_of_class = log_p1_of_part[:, number, None]
+                torch.add(of_class.log_softmax(1), log_p1_of_class, out=of_class)
+            torch.index_select(ranked, 1, classes.rank, out=part)
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes

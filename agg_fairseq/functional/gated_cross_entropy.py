@@ -22,19 +22,18 @@ target first, in chunks, and their gate is applied once to the sum; then, with w
 the rare ones, whose residuals `P − Q` are gated one by one, with the target's entry put back.
 
 Cost: the three products of plain cross-entropy (6·N·V·D operations), and between them one pass over
-the logits (`softmax_layer.py`). Beyond inputs and gradients, one chunk of logits is held, on a GPU
-with its residual. The gradients are formed in the forward pass, so that nothing is computed twice,
-and half precision does not make them underflow before the loss scale is applied. The products take
-the dtype of the features (under autocast, autocast's) and are summed in float32 (float64 for
-float64 features); in between, everything is in float32. In float16, whose smallest number is above
-the tail of P, residuals are multiplied by up to 2^10 before they are rounded. The host waits for a
-GPU only to learn how many positions are common, rare and ignored, and not even for that if
-`order_positions` was called before the model's forward pass.
+the logits (`softmax_layer.py`). Beyond inputs and gradients, one chunk of logits is held. The
+gradients are formed in the forward pass, so that nothing is computed twice, and half precision does
+not make them underflow before the loss scale is applied. The products take the dtype of the
+features (under autocast, autocast's) and are summed in float32 (float64 for float64 features); in
+between, everything is in float32. In float16, whose smallest number is above the tail of P,
+residuals are multiplied by up to 2^10 before they are rounded. The host waits for a GPU only to
+learn how many positions are common, rare and ignored, and not even for that if `order_positions`
+was called before the model's forward pass.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -246,10 +245,6 @@ class HostCopy:
             self._arrival.synchronize()
         return self._numbers
 
-    def tolist(self) -> list[int]:
-        """The numbers as a list."""
-        return self.read().tolist()
-
 
 class PositionOrder(NamedTuple):
     """The order in which the loop takes the positions, and how many of each kind there are."""
@@ -260,7 +255,7 @@ class PositionOrder(NamedTuple):
     @property
     def positions(self) -> int:
         """The number of positions with a target."""
-        return self.sizes.tolist()[1]
+        return self.sizes.read().tolist()[1]
 
 
 def order_positions(
@@ -304,23 +299,19 @@ def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[T
 
 
 def check_arguments(features: Tensor, target: Tensor, label_smoothing: float) -> None:
-    """Raises ValueError for shapes and numbers that would otherwise give a wrong loss."""
+    """Raises ValueError for what would otherwise give a wrong loss."""
     if not features.is_floating_point() or target.shape != features.shape[:-1]:
         found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
         raise ValueError(
             f"expected floating-point features (..., D) and target of shape (...), got {found}"
         )
-    check_smoothing(label_smoothing)
+    check_weights(label_smoothing)
 
 
-def check_smoothing(label_smoothing: float) -> None:
-    """Raises ValueError if ε is not in [0, 1]."""
+def check_weights(label_smoothing: float = 0.0, **weights: float) -> None:
+    """Raises ValueError for an ε out of [0, 1], and for a weight that is negative or not finite."""
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"expected label_smoothing in [0, 1], got {label_smoothing}")
-
-
-def check_weights(**weights: float) -> None:
-    """Raises ValueError for a weight that is negative or not finite."""
     for name, weight in weights.items():
         if not 0 <= weight < math.inf:
             raise ValueError(f"expected {name} of at least 0, got {weight}")
@@ -348,7 +339,7 @@ def values_and_gradients(
     # Without products of half precision that are summed in float32, the rounded numbers are
     # multiplied in float32.
     operand = dtype if sums_in_float32(dtype, features.device) else wide
-    common, positions = order.sizes.tolist()
+    common, positions = order.sizes.read().tolist()
     # Where all positions are common, they stay in order: their chunks are views.
     in_order = 0 < common == len(target)
     if in_order:
@@ -358,7 +349,7 @@ def values_and_gradients(
         y_of_rows = target.index_select(0, rows)
     with torch.autocast(features.device.type, enabled=False):
         w = aligned(weight.to(dtype).to(operand))
-        gradients = Gradients.zeros(features, w, bias, wanted, positions)
+        gradients = Gradients(features, w, bias, wanted, positions)
         margin = None
         if terms.adv_epsilon:
             margin = margins(features, weight, rows, y_of_rows, terms.adv_epsilon)
@@ -394,32 +385,31 @@ def values_and_gradients(
     return values, gradients.unscaled(terms.residual_scale(dtype), len(weight))
 
 
-@dataclass
 class Gradients:
     """The gradients of a loop over chunks, in the dtype of the sums; None where not wanted."""
 
-    features: Tensor | None  # (N, D)
-    weight: Tensor | None  # (V, D), or with a few more rows
-    bias: Tensor | None  # (V,)
+    features: Tensor | None = None  # (N, D)
+    weight: Tensor | None = None  # (V, D), or with a few more rows
+    bias: Tensor | None = None  # (V,)
 
-    @classmethod
-    def zeros(
-        cls,
+    def __init__(
+        self,
         features: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         wanted: tuple[bool, ...],
         positions: int,
-    ) -> "Gradients":
-        """Memory for the gradients of these inputs, with zeros only where no chunk writes."""
+    ) -> None:
         dtype = working_dtype(features)
-        of_features = torch.empty_like if positions == len(features) else torch.zeros_like
-        of_weight = torch.empty_like if positions else torch.zeros_like
-        return cls(
-            of_features(features, dtype=dtype) if wanted[0] else None,
-            of_weight(weight, dtype=dtype) if wanted[1] else None,
-            None if bias is None or not wanted[2] else torch.zeros_like(bias, dtype=dtype),
-        )
+        if wanted[0]:  # zeros only where no chunk writes
+            is_whole = positions == len(features)
+            self.features = (torch.empty_like if is_whole else torch.zeros_like)(
+                features, dtype=dtype
+            )
+        if wanted[1]:
+            self.weight = (torch.empty_like if positions else torch.zeros_like)(weight, dtype=dtype)
+        if wanted[2] and bias is not None:
+            self.bias = torch.zeros_like(bias, dtype=dtype)
 
     def add_features(self, residual: Tensor, weight: Tensor, rows: Tensor | slice) -> None:
         """Sets the gradient at positions `rows` from their residual (C, V)."""
@@ -539,18 +529,12 @@ def with_gradients(
     gradients: Sequence[Tensor | None],
     positions: int,
 ) -> Tensor:
-    """The sum of losses, as a function of `inputs` whose gradients are known.
+    """The sum of losses (N,) over so many `positions`, as a function of `inputs` with these
+    gradients, None where none is wanted.
 
     `backward` may run once, since it multiplies the gradients in their own memory; a second run is
-    a RuntimeError, and so are second derivatives. A loss without targets has a gradient of 0, also
-    where it is divided by their number.
-
-    Args:
-        losses: (N,) the summands, without a graph.
-        inputs: what they are functions of.
-        gradients: of the sum with respect to each input; None where none is wanted. They are used
-            up.
-        positions: the number of targets that the loss is summed over.
+    a RuntimeError, and so are second derivatives. A loss without positions has a gradient of 0,
+    also where it is divided by their number.
     """
     return _WithGradients.apply(losses, gradients, positions, *inputs)
 
@@ -567,8 +551,8 @@ class _WithGradients(torch.autograd.Function):
         refuse_second_derivatives()
         if ctx.gradients is None:
             raise RuntimeError(
-                "backward ran twice over the same loss, but its gradients are used up after the "
-                "first; compute the loss again"
+                "backward ran twice over the same loss, whose gradients are used up; compute the "
+                "loss again"
             )
         gradients, ctx.gradients = ctx.gradients, None
         found = [gradient for gradient in gradients if gradient is not None]

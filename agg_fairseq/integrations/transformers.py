@@ -12,11 +12,10 @@ model, which in a training step runs the original one with two functions replace
   the logits;
 - `loss_function` returns the gated loss of the features, divided as transformers divides its own.
 
-The output layer is asked what it computes (`modules.linear_logits`). What becomes of the numbers of
-the placeholder, on the CPU, tells in each step whether the model scales or soft-caps its logits
-between the two (Granite, Cohere, Gemma 2), which the gated loss takes over; any other change is
-refused. This needs no names from configurations, where `logits_scaling` divides in one model and
-multiplies in another.
+The output layer is asked what it computes (`modules.linear_logits`). What becomes of the
+placeholder tells in each step whether the model scales or soft-caps its logits between the two
+(Granite, Cohere, Gemma 2), which the gated loss takes over; any other change is refused. Names in
+configurations would not tell: `logits_scaling` divides in one model and multiplies in another.
 """
 
 import contextlib
@@ -70,8 +69,7 @@ TERMS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")  # which a factorized output
 LOSS = inspect.signature(ForCausalLMLoss)
 TINY, HUGE = 2.0**-20, 2.0**40
 PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
-"""The numbers that stand for logits: of scaled and capped ones, the first two become the scale and
-the cap."""
+"""The placeholder, repeated: a scale and a cap make of the first two themselves."""
 MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
 STATE = "gated_loss"  # the attribute of the schedule of the learning rate that holds the counts
 
@@ -99,31 +97,28 @@ class GatedLoss(TrainerCallback):
     model stay as they are. In training steps `output.logits` is None. A copy of the model, also by
     `copy.deepcopy` or `torch.save`, is a plain model, which may get a GatedLoss of its own.
 
-    With Trainer, the window of AGG is one epoch unless `window` is given, in at most 64 parts
-    of equally many updates, the oldest of which is forgotten at a time. The counts are saved with
-    the schedule of the learning rate, in `scheduler.pt` of each checkpoint, and restored on resume.
-    In a loop of your own, call `commit_update` after each step of the optimizer, and keep
-    `state_dict` in the checkpoint; the window is 1,000 updates unless `window` is given. Within
-    an update, a batch is counted once, however often its loss is computed.
+    With Trainer, the window of AGG is one epoch unless `window` is given, in at most 64 parts of
+    equally many updates, the oldest of which is forgotten at a time. The counts are saved in
+    `scheduler.pt` of each checkpoint, and restored on resume. In a loop of your own, call
+    `commit_update` after each step of the optimizer, and keep `state_dict` in the checkpoint.
+    Within an update, a batch is counted once, however often its loss is computed.
 
     Args:
         model: a decoder-only language model that ends in a linear layer, tied to the input
             embedding or not, with or without bias, whose logits are not changed but for a scale and
             a soft cap; or a model of PEFT over one, whose output layer trains (`modules_to_save`).
         method: "agg", "agps", "face" or "mle".
-        tokenizer: that of the model, a fast one. Its special tokens, the tokens that it holds in
-            reserve, and the rows beyond its vocabulary are then never rare either; they are no
-            targets, and would fill the rare group.
+        tokenizer: that of the model, a fast one. Its special and reserved tokens and the rows
+            beyond its vocabulary are then never rare either; they would fill the rare group.
         excluded: tokens that are never rare; by default the special tokens of the model's
             configuration (padding, begin and end of a sequence).
         **options: those of the method's objective, such as `rare_fraction=0.3` of `AggObjective`,
             and of `Objective`, such as `label_smoothing` and `cosreg_gamma`.
 
     Raises:
-        UserError: the model is of a kind for which the gated loss would not be right. Most kinds
-            are recognized in the first training step.
-        ValueError, TypeError: an option is out of its range, is missing, or belongs to another
-            method.
+        UserError: the gated loss would not be right for the model, mostly in the first training
+            step.
+        ValueError, TypeError: an option is out of its range, missing, or another method's.
     """
 
     def __init__(
@@ -184,8 +179,7 @@ class GatedLoss(TrainerCallback):
         attributes[ATTACHED].gated = self
 
     def remove(self) -> None:
-        """Takes the objective off the model, which is then as it was before; a second call does
-        nothing."""
+        """Restores the model as it was before; a second call does nothing."""
         self._forget_update()
         if _attached(self.model) is not self:
             return
@@ -237,9 +231,9 @@ class GatedLoss(TrainerCallback):
         head = self._output_layer()
         self._step = step = _Step(head, head.forward, labels)
         own_loss = (
-            f"GatedLoss: {self._name} computed its loss by itself (without its output layer or "
-            "loss_function, as fused losses such as Liger's do), or works on its logits with "
-            "tensors of its own; switch that off, or this model is not supported"
+            f"GatedLoss: {self._name} computed its loss by itself, as fused losses such as Liger's "
+            "do, or works on its logits with tensors of its own; switch that off, or this model is "
+            "not supported"
         )
         try:
             with (
@@ -281,11 +275,10 @@ class GatedLoss(TrainerCallback):
                 f"{vocabulary}, all in this process; resize the vocabulary before GatedLoss is "
                 "made, and do not shard this layer"
             )
-        if self.method != "mle" and not weight.requires_grad:
+        if self.method in GATED and not weight.requires_grad:
             raise UserError(
-                "GatedLoss: the output embedding does not train (requires_grad is False), so that "
-                "there is no gradient to gate; unfreeze it (with PEFT: modules_to_save), or use "
-                "method='mle'"
+                "GatedLoss: the output embedding does not train, so that there is no gradient to "
+                "gate; unfreeze it (with PEFT: modules_to_save), or use method='mle'"
             )
         if not isinstance(step.head, FactorizedSoftmax):
             try:
@@ -354,11 +347,7 @@ class GatedLoss(TrainerCallback):
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
     def _after_head(self, logits: Tensor) -> ScaleAndCap | None:
-        """Names what the model has done with the placeholder, None if it is neither scale nor soft
-        cap.
-
-        It is compared on the CPU, where nothing waits for a GPU.
-        """
+        """What the model has done with the placeholder, None if it is no scale and soft cap."""
         placeholder = self._placeholder
         for parameter in leaves(logits).values():
             if parameter is not placeholder:
@@ -381,9 +370,8 @@ class GatedLoss(TrainerCallback):
         head, target, objective = step.head, step.target, self.objective
         if self._has_stepped:
             raise UserError(
-                "GatedLoss: the optimizer has stepped, but the update has not ended; give "
-                "GatedLoss to Trainer in callbacks=[…], or call commit_update() after each step of "
-                "the optimizer"
+                "GatedLoss: the optimizer has stepped, but the update has not ended; give GatedLoss "
+                "to Trainer in callbacks=[…], or call commit_update() after each step"
             )
         self._has_loss = True
         if isinstance(head, FactorizedSoftmax):
@@ -409,8 +397,8 @@ class GatedLoss(TrainerCallback):
     def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
         """Counts the targets, but once if the loss of a batch is computed several times.
 
-        SAM and LBFGS do so within an update, and gradient checkpointing around the model. The
-        labels are then the same tensor, or one in the same memory.
+        SAM and LBFGS do so, and gradient checkpointing around the model, with labels that are the
+        same tensor, or one in the same memory.
         """
         for one, version, micro_batch in self._counted:
             is_same = labels.data_ptr() == one.data_ptr() and labels.stride() == one.stride()
@@ -424,27 +412,23 @@ class GatedLoss(TrainerCallback):
     # The updates of a training
 
     def commit_update(self) -> None:
-        """Ends an update in a loop of your own, as `Objective.commit_update`; Trainer needs no such
-        call.
+        """Ends an update in a loop of your own, as `Objective.commit_update`.
 
-        Within `accelerator.accumulate` it does nothing where the step of accelerate's optimizer
-        does nothing.
+        Within `accelerator.accumulate` it does nothing where accelerate's optimizer does nothing.
         """
         if not GradientState().sync_gradients and not self._has_stepped:
             return
         if not self._has_loss:
             raise UserError(
                 "GatedLoss: no loss was computed in this update by the model that GatedLoss was "
-                "made with, which is not a copy of it; leave out model_init, compute_loss_func, an "
-                "overridden compute_loss, and label_smoothing_factor (give GatedLoss its own), and "
-                "train this model"
+                "made with; train this one and no copy, without model_init, compute_loss_func, an "
+                "overridden compute_loss, or label_smoothing_factor (GatedLoss has its own)"
             )
         self._forget_update()
         self.objective.commit_update()
 
     def roll_back_update(self) -> None:
-        """Ends an update as `Objective.roll_back_update`, where the step of the optimizer was
-        skipped for overflow."""
+        """Ends an update whose step was skipped for overflow, as `Objective.roll_back_update`."""
         self._forget_update()
         self.objective.roll_back_update()
 
@@ -472,18 +456,20 @@ class GatedLoss(TrainerCallback):
         The state of a method without counts leaves the window empty. ValueError for one of another
         vocabulary.
         """
-        if (counter := self.objective.counter) is not None:
-            window = counter.window
-            saved = {name: value for name, value in state.items() if name != "method"}
-            if saved.keys() == self.objective.state_dict().keys():
-                self.objective.load_state_dict(saved)
-            else:
-                logger.warning(
-                    f"GatedLoss: found the state of the method {state.get('method')!r}, which has "
-                    "other counts or none; the window of counts starts empty"
-                )
-            if window is not None:
-                counter.resize(window)
+        counter, saved = self.objective.counter, {**state}
+        method = saved.pop("method", None)
+        if counter is None:
+            return
+        window = counter.window
+        if saved.keys() == self.objective.state_dict().keys():
+            self.objective.load_state_dict(saved)
+        else:
+            logger.warning(
+                f"GatedLoss: found the state of the method {method!r}, which has other counts or "
+                "none; the window of counts starts empty"
+            )
+        if window is not None:
+            counter.resize(window)
 
     # The events of Trainer
 
@@ -491,12 +477,10 @@ class GatedLoss(TrainerCallback):
         """Sets the window, and restores it where Trainer resumes from a checkpoint."""
         if args.n_gpu > 1:
             raise UserError(
-                "GatedLoss: found several GPUs in one process; start one process per "
-                "GPU with torchrun"
+                "GatedLoss: found several GPUs in one process; start one for each with torchrun"
             )
         self.roll_back_update()
-        counter = self.objective.counter
-        if counter is not None and self._takes_epoch:
+        if self._takes_epoch:
             try:
                 batches = len(kwargs["train_dataloader"])
             except TypeError:
@@ -504,18 +488,19 @@ class GatedLoss(TrainerCallback):
                     "GatedLoss: the training data has no length to take the window of one epoch "
                     "from; give window=K, in updates"
                 ) from None
+            counter = self.objective.counter
             counter.slots = MOST_SLOTS
             counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))
         schedule = kwargs["lr_scheduler"]
         schedule = getattr(schedule, "scheduler", schedule)  # of accelerate, around that of torch
         saved = vars(schedule).get(STATE)
-        if state.global_step > 0 and not isinstance(saved, Mapping):
+        if state.global_step > 0 and isinstance(saved, Mapping):
+            self.load_state_dict(saved)
+        elif state.global_step > 0:
             logger.warning(
                 "GatedLoss: found no counts in the scheduler.pt of the checkpoint, which was made "
                 "without GatedLoss or by an older one; the window of counts starts empty"
             )
-        elif state.global_step > 0:
-            self.load_state_dict(saved)
         vars(schedule)[STATE] = _Saved(self)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -546,10 +531,8 @@ class _Attached:
 
 
 class _Saved:
-    """The state of a GatedLoss at the time at which it is pickled: tensors and numbers only.
-
-    The `state_dict` of a schedule has all attributes of the schedule.
-    """
+    """An attribute of a schedule, whose `state_dict` has all of them; it is pickled as the state of
+    a GatedLoss at that time: tensors and numbers only."""
 
     def __init__(self, gated: GatedLoss) -> None:
         self.gated = gated
@@ -566,10 +549,8 @@ def _attached(model: nn.Module) -> GatedLoss | None:
 
 @functools.cache
 def _gated_forward(model_class: type[nn.Module]) -> Callable[..., Any]:
-    """The function that takes the place of `forward` in the attributes of an instance.
-
-    Others call `model.forward(…)` itself, as PEFT does, so that hooks would not do.
-    """
+    """The function that takes the place of `forward` in the attributes of an instance: PEFT calls
+    `model.forward(…)` itself, so that hooks would not do."""
 
     def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
         gated, before = _attached(model), getattr(getattr(model, ATTACHED, None), "before", None)

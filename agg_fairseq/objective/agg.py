@@ -68,19 +68,18 @@ class AggObjective(Objective):
             raise ValueError(
                 f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
             )
-        by_rate = {"alpha": DEFAULT_ALPHA if alpha is None else alpha}
-        self.threshold = by_rate if rare_fraction is None else {"rare_fraction": rare_fraction}
-        self.count_current_batch = count_current_batch
-        rate, share = self.threshold.get("alpha"), self.threshold.get("rare_fraction")
-        self._options = rate, share, gates
+        if rare_fraction is None and alpha is None:
+            alpha = DEFAULT_ALPHA
+        self.threshold = {"alpha": alpha, "rare_fraction": rare_fraction}
+        self.which, self.count_current_batch = gates, count_current_batch
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         if excluded is not None:
             self.to(excluded.device)
-        # Raises where an option is out of its range.
-        _group_and_gates(self.counter.appearances, None, excluded, 1, *self._options)
+        # Raises where an option is out of its range; not compiled, which would have to fail first.
+        _group_and_gates(self.counter.appearances, None, excluded, 1, alpha, rare_fraction, gates)
 
     def fix_group(self) -> None:
         """Keeps the group of rare tokens from here on, if the window is full (Table 9).
@@ -90,9 +89,9 @@ class AggObjective(Objective):
         counter = self.counter
         is_full = counter.window is not None and counter.updates >= counter.window
         if self.static_rare is None and is_full:
-            self.static_rare = self.rare_group(counter.appearances, counter.updates)
-            number = int(self.static_rare.sum())
+            self.static_rare = self._gates_from(counter.appearances, counter.updates).rare
             self._formed = None
+            number = int(self.static_rare.sum())
             logger.info(f"agg: the {number} rare tokens are fixed from here on")
 
     def count(self, target: Tensor) -> None:
@@ -125,16 +124,11 @@ class AggObjective(Objective):
         rare = gates.rare.sum()
         return {"rare_tokens": (rare, 1), "rare_share": (rare, self.vocabulary)}
 
-    def rare_group(self, appearances: Tensor, updates: int) -> Tensor:
-        """(V,) bool, R, from the appearances (V,) in so many updates, at least 1."""
-        if self.static_rare is not None:
-            return self.static_rare
-        return rare_tokens(appearances, updates, excluded=self.excluded, **self.threshold)
-
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
         tensors = appearances, self.static_rare, self.excluded
-        return Gates(*compiled(_group_and_gates, tensors, (updates, *self._options)))
+        numbers = updates, *self.threshold.values(), self.which
+        return Gates(*compiled(_group_and_gates, tensors, numbers))
 
     def get_extra_state(self) -> dict[str, Any]:
         """The fixed group, as indices, if there is one; the counts are the state of the counter."""
@@ -161,8 +155,7 @@ def _group_and_gates(
     """R, g1 and g2 of `agg_gates`; R is `static_rare` if that is given, else as `rare_tokens`."""
     rare = static_rare
     if rare is None:
-        rare = rare_tokens(
-            appearances, updates, alpha=alpha, rare_fraction=rare_fraction, excluded=excluded
-        )
+        threshold = {"alpha": alpha, "rare_fraction": rare_fraction}
+        rare = rare_tokens(appearances, updates, excluded=excluded, **threshold)
     gates = agg_gates(appearances, updates, rare, which=which)
     return gates.rare, gates.g1, gates.g2

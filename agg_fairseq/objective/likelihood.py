@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from ..functional import Gates, cosine_regularizer, gated_likelihood, previous_tokens
 from ..functional.gated_cross_entropy import (
     PositionOrder,
-    check_smoothing,
     check_weights,
     order_positions,
 )
@@ -99,8 +98,8 @@ class Objective(nn.Module):
         padding_row: int | None = None,
     ) -> None:
         super().__init__()
-        check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon, cosreg_gamma=cosreg_gamma)
-        check_smoothing(label_smoothing)
+        weights = {"ul_alpha": ul_alpha, "adv_epsilon": adv_epsilon, "cosreg_gamma": cosreg_gamma}
+        check_weights(label_smoothing, **weights)
         self.ul_alpha, self.adv_epsilon, self.cosreg_gamma = ul_alpha, adv_epsilon, cosreg_gamma
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
         self.ignore_index, self.padding_row = ignore_index, padding_row

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from agg_fairseq.checkpoints import Checkpoint
-from tests.conftest import documentation, table_cells, write_lines, zipf_text
+from tests.conftest import documentation, sentence_pairs, table_cells, write_lines
 from tests.reproducing import LM, MT, PROGRAMS, SCRIPTS, rows
 
 pytestmark = pytest.mark.slow
@@ -165,7 +165,7 @@ def test_fine_tuning_on_another_text(clone, tmp_path):
     """In the tokens of the old one, by the occurrences in the new one; what moves, and what does
     not; and a picture."""
     old = write_splits(tmp_path / "old", documentation(), (300, 40, 40))
-    new = write_splits(tmp_path / "new", zipf_text(380, words=300), (300, 40, 40))
+    new = write_splits(tmp_path / "new", sentence_pairs(1340)[0][-380:], (300, 40, 40))
     models = ("before", "adam", "frozen-absent", "old-10")
     variables = {
         "DATA": old,

@@ -26,7 +26,7 @@ pytest.importorskip("transformers", reason="needs transformers 5: pip install '.
 pytest.importorskip("accelerate", reason="needs accelerate: pip install '.[transformers]'")
 
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, GradientState
 from transformers import GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -36,6 +36,14 @@ from agg_fairseq.integrations import factorize_head, label_counts
 from agg_fairseq.integrations import transformers as integration
 from agg_fairseq.integrations.transformers import GatedLoss
 from agg_fairseq.objective.face import face_weights
+
+
+@pytest.fixture(autouse=True)
+def _accelerate_forgets():
+    """A training that was broken off leaves a micro-batch that does not end an update."""
+    yield
+    GradientState._reset_state()
+
 
 MODELS = {
     "tied": gpt2,

@@ -132,6 +132,11 @@ def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
         oracle(torch.ones(7, 3).double(), part, **OPTIONS) for part in (gradients, gradients[::2])
     )
     assert_close([p.detach() for p in parameters], [every, some, every])
+    without = torch.nn.Parameter(torch.ones(2))  # it has no state to be restored
+    optimizer.add_param_group({"params": [without]})
+    resumed = EmbeddingAdam([{"params": parameters}, {"params": [without]}])
+    resumed.load_state_dict(optimizer.state_dict())
+    assert resumed.state.keys() == set(parameters)
 
 
 def test_betas_out_of_range():

@@ -88,6 +88,38 @@ def test_loss_joint_and_gradients_are_those_of_the_equations(name, epsilon):
         assert_close(*gradients, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("wanted", range(3))
+def test_only_the_gradients_that_are_wanted(wanted):
+    *inputs, y = problem(LAYOUTS["shuffled"])
+    (expected,) = torch.autograd.grad(
+        paper_loss(paper_log_prob(*inputs, LAYOUTS["shuffled"]), y), inputs[wanted]
+    )
+    inputs = [tensor.detach() for tensor in inputs]
+    inputs[wanted].requires_grad_()
+    classes = TokenClasses.of(LAYOUTS["shuffled"])
+    loss = factorized_cross_entropy(*inputs, y, classes, ignore_index=PAD).loss
+    assert_close(torch.autograd.grad(loss, inputs[wanted]), (expected,))
+
+
+@pytest.mark.parametrize(("most", "groups"), [(5, 3), (6, 2), (14, 1)])
+def test_classes_are_merged_where_that_costs_less_than_a_launch(monkeypatch, most, groups):
+    """Two positions and tokens, and one and two: 6 logits more; then 3 and 4, and 2 and 2: 14."""
+    monkeypatch.setattr(cross_entropy, "MERGED_LOGITS", most)
+    classes = TokenClasses.of(torch.tensor([0, 0, 1, 1, 2, 2]))
+    found = cross_entropy._groups([0, 2, 3, 5], classes, smoothing=False, is_cuda=False)
+    assert len(found) == groups and found[0][2][0][0] == 0 and found[-1][2][-1][1] == 5
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_reduction_over_classes(name):
+    """As the joint distribution on a GPU takes it."""
+    values, classes = torch.randn(3, 17), TokenClasses.of(LAYOUTS[name])
+    expected = []
+    for number in range(classes.number):
+        expected.append(values[:, LAYOUTS[name] == number].logsumexp(1))
+    assert_close(classes.reduce(values, torch.logsumexp, -torch.inf), torch.stack(expected, 1))
+
+
 @pytest.mark.parametrize("offset", [0.0, 50.0, 90.0, 500.0])
 def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset, monkeypatch):
     """In training, only the logits of one class compete, so those of different classes may differ
@@ -193,6 +225,8 @@ def test_the_module_is_called_as_torchs_adaptive_softmax():
         torch.autograd.grad(loss, layer.weight) for loss in (found.loss, -at_targets.sum() / 6)
     ]
     assert_close(*gradients)
+    drawn = FactorizedSoftmax(16, torch.zeros(2000, dtype=torch.int64)).weight
+    assert drawn.std().item() == pytest.approx(1 / 4, rel=0.05)
 
 
 def test_the_module_survives_an_average_of_states():

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agg_fairseq.f2 import equal_frequency, equal_token, mefmax
+from agg_fairseq.f2.frequency_classes import assign_classes
 
 
 def efficiency(values):
@@ -61,17 +62,23 @@ def test_mefmax_is_the_printed_algorithm(counts):
 
 
 @pytest.mark.parametrize(
-    "assign", [mefmax, lambda c: equal_frequency(c, 3), lambda c: equal_token(c, 4)]
+    ("name", "number", "function"),
+    [
+        ("mefmax", 0, lambda counts, _: mefmax(counts)),
+        ("equal-frequency", 3, equal_frequency),
+        ("equal-token", 4, equal_token),
+    ],
 )
-def test_order_of_the_vocabulary_does_not_matter(assign):
+def test_order_of_the_vocabulary_does_not_matter(name, number, function):
     # no ties
     counts = torch.tensor([900 // (rank + 1) + rank % 2 for rank in range(50)]).unique().flip(0)
     shuffle = torch.randperm(len(counts))
-    assert torch.equal(assign(counts[shuffle]), assign(counts)[shuffle])
+    found = assign_classes(name, number, counts[shuffle])
+    assert torch.equal(found, function(counts, number)[shuffle])
 
 
 def test_equal_frequency_has_equal_masses():
-    counts = torch.tensor(zipf(2000))
+    counts = torch.tensor([*zipf(2000), 0])
     classes = equal_frequency(counts, 5)
     masses = torch.zeros(5, dtype=torch.int64).index_add_(0, classes, counts)
     assert (masses - counts.sum() / 5).abs().max() <= counts.max()

@@ -80,6 +80,20 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
         assert calibrated["expected_over_observed"][name] == pytest.approx(1, abs=1e-6)
 
 
+def test_offsets_of_a_confident_model(groups):
+    """Full steps of Newton's method overshoot here."""
+    torch.manual_seed(9)
+    log_probs = (20 * torch.randn(30, V, dtype=torch.float64)).log_softmax(1)
+    statistics = added(groups, (log_probs, torch.arange(30) % 9), keep_positions=True)
+    found = statistics.calibrated(statistics.fit_offsets())["expected_over_observed"]
+    assert (found["medium"], found["rare"]) == pytest.approx((1, 1), abs=1e-6)
+    before = statistics.compute()["within_perplexity"]
+    statistics.reset()
+    assert statistics.compute()["perplexity"]["total"] is None
+    statistics.update(log_probs, torch.arange(30) % 9)
+    assert statistics.compute()["within_perplexity"] == pytest.approx(before)
+
+
 def test_no_offset_of_a_group_without_targets(groups, predictions):
     log_probs, target = predictions
     with pytest.raises(UserError, match="found no rare targets"):

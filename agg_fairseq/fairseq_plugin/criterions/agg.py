@@ -27,9 +27,8 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_alpha: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
         f"a token is rare if it appears fewer than this many times per update, in (0, 1); "
-        f"{DEFAULT_ALPHA} by default. "
-        "Rescale it with the tokens per update and the corpus, or use --agg-rare-fraction, which "
-        "needs no rescaling",
+        f"{DEFAULT_ALPHA} by default. Rescale it with the tokens per update and the corpus, or use "
+        "--agg-rare-fraction, which needs no rescaling",
     )
     agg_rare_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
@@ -39,15 +38,13 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_window: int = option(
         0,
         "updates K over which appearances are counted; 0: the updates of one epoch, as in the "
-        "paper. A window that is "
-        "long costs perplexity: start with K = 2N, in which a rare token appears about twice "
-        "(`agg-fairseq groups`)",
+        "paper. A long window costs perplexity: start with K = 2N, in which a rare token appears "
+        "about twice (`agg-fairseq groups`)",
     )
     agg_count_current_batch: bool = option(
         False,
         "also count the current batch and the earlier batches of the update, as the authors' code "
-        "does; needs a "
-        "reduction over the workers per batch",
+        "does; needs a reduction over the workers per batch",
     )
     agg_gates: ChoiceEnum(AGG_GATES) = option(  # type: ignore[valid-type]
         "both",
@@ -90,26 +87,25 @@ class AggCriterion(LikelihoodCriterion):
         """Logs what is rare by the counts of the training split, and warns of more than half of the
         tokens, or of a window that is long compared with the training."""
         cfg, updates = self.cfg, self._updates_of_epoch()
-        training = min(
-            cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf
-        )  # 0: no limit
+        # 0: no limit
+        training = min(cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf)
         if not cfg.agg_window and training < 10 * updates:
             logger.warning(
                 f"agg: the window is one epoch of {updates:,} updates, more than a tenth of the "
-                f"training of {training:,}; in our comparison (docs/method.md) a window in which a "
-                "rare token appears once or twice led to a lower total perplexity; agg-fairseq "
-                "groups tells how many updates that takes"
+                f"training of {training:,}; one in which a rare token appears once or twice led to "
+                "a lower perplexity (docs/method.md); agg-fairseq groups tells how many updates "
+                "that takes"
             )
         try:
             counts = self.count_targets()
         except UserError as error:
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return
-        [(name, value)] = self.objective.threshold.items()
-        occurs = counts > 0
+        threshold, occurs = self.objective.threshold, counts > 0
+        [(name, value)] = [one for one in threshold.items() if one[1] is not None]
         # On the CPU, where the counts are: the trainer has moved the objective to its device.
         excluded = excluded_tokens(self.task.target_dictionary)
-        rare = occurs & rare_tokens(counts, updates, excluded=excluded, **self.objective.threshold)
+        rare = occurs & rare_tokens(counts, updates, excluded=excluded, **threshold)
         of_tokens = (rare.sum() / occurs.sum()).item()
         of_targets = (counts[rare].sum() / counts.sum()).item()
         said = (

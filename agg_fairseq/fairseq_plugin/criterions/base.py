@@ -148,8 +148,7 @@ class LikelihoodCriterion(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "LikelihoodCriterion":
-        """Called by fairseq: the criterion, or one line and exit status 2 for an option out of its
-        range."""
+        """The criterion, or one line and exit status 2 for an option out of its range."""
         try:
             return cls(cfg, task)
         except (ValueError, UserError) as error:
@@ -160,8 +159,7 @@ class LikelihoodCriterion(FairseqCriterion):
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a micro-batch in nats, its denominator (tokens; sentences with
-        --sentence-avg), and the log.
+        """The loss of a micro-batch in nats, its denominator, and the log.
 
         Without `reduce`, the loss is per position and carries no gradient.
         """
@@ -266,13 +264,13 @@ class LikelihoodCriterion(FairseqCriterion):
         it did not: its gradient overflowed, or a worker ran out of memory.
         """
         self.statistics.start_update(update_num)
-        counter = self.objective.counter
-        if counter is not None and self.open_update is None:
-            logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
-        if counter is not None and self.open_update is not None and update_num > self.open_update:
-            counter.commit()
-        elif counter is not None:
-            counter.roll_back()
+        if (counter := self.objective.counter) is not None:
+            if self.open_update is None:
+                logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
+            if self.open_update is not None and update_num > self.open_update:
+                counter.commit()
+            else:
+                counter.roll_back()
         self.open_update = update_num
 
     def on_optimizer_step(self) -> None:

@@ -32,8 +32,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         if not isinstance(layer, FactorizedSoftmax):
             fail(
                 f"--criterion {self.cfg._name}: found a model without the factorized output layer; "
-                "expected --arch "
-                "transformer_lm_f2… or transformer_f2…"
+                "expected --arch transformer_lm_f2… or transformer_f2…"
             )
         # Sorted before the model runs, so that a GPU's numbers have arrived when the loss reads
         # them.

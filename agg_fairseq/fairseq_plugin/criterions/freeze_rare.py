@@ -30,10 +30,8 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_parts: ChoiceEnum([ALL, *FREEZING_PARTS]) = option(  # type: ignore[valid-type]
         ALL,
         "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the "
-        "parts of their "
-        "gradient (Eq. 4) that come from targets that are not rare, from other rare targets, or "
-        "both, are set to zero "
-        "(Table 2)",
+        "parts of their gradient (Eq. 4) that come from targets that are not rare, from other "
+        "rare targets, or both, are set to zero (Table 2)",
     )
     freeze_fraction: float = option(
         0.2, "the fraction of the tokens that occur, by training frequency, that is rare"
@@ -41,8 +39,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
         None,
         "instead of --freeze-fraction: a token is rare if its share of the target tokens of the "
-        "training split is "
-        "below this number, in (0, 1); Yu et al. (2021) use 1e-6",
+        "training split is below this number, in (0, 1); Yu et al. (2021) use 1e-6",
     )
     freeze_until: int = option(0, "freeze only during this many updates (Fig. 2); 0: to the end")
 

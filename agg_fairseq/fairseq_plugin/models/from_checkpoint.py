@@ -45,8 +45,7 @@ def build_model(
     except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
         raise UserError(
             f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected "
-            "one of "
-            "a registered architecture, and the data folder that it was trained with"
+            "one of a registered architecture, and the data folder that it was trained with"
         ) from error
 
 

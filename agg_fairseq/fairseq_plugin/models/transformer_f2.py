@@ -37,10 +37,8 @@ class F2Options(FairseqDataclass):
     f2_decoding: str = option(  # no ChoiceEnum: --model-overrides would fail with a traceback
         "joint",
         f"how generation uses the classes, {', '.join(DECODINGS)}: the joint distribution, or a "
-        "class "
-        "chosen first, the most probable or a sampled one (decoupled decoding, Eq. 7); scoring "
-        "always uses the "
-        "joint distribution",
+        "class chosen first, the most probable or a sampled one (decoupled decoding, Eq. 7); "
+        "scoring always uses the joint distribution",
     )
 
 
@@ -107,9 +105,8 @@ class F2Layer(FactorizedSoftmax):
         if self.number and not self.continues_softmax and self.number != self.classes.number:
             fail(
                 f"--f2-classes: found {self.number}; the checkpoint has {self.classes.number} "
-                "classes, which are kept; "
-                "leave out --f2-assignment and --f2-classes, or begin with a model of the ordinary "
-                "softmax"
+                "classes, which are kept; leave out --f2-assignment and --f2-classes, or begin "
+                "with a model of the ordinary softmax"
             )
 
 
