@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .output_embedding import OutputEmbedding, check_finite
+from .output_embedding import OutputEmbedding, check_matrix
 from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = (
@@ -161,15 +161,7 @@ class Checkpoint:
         return next((name for name in names if name in self.parameters), None)
 
     def _matrix(self, name: str) -> Tensor:
-        value = self.parameters[name]
-        if not value.is_floating_point() or value.dim() != 2:
-            raise UserError(
-                f"{self.path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected "
-                "a matrix of floating-point numbers"
-            )
-        # as it is used: a large float64 is infinite there
-        check_finite(self.path, {name: value.float()})
-        return value
+        return check_matrix(self.path, name, self.parameters[name])
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless the embeddings have as many rows as the dictionary in `data` has

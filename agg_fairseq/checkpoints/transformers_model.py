@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, first_line
 from ..files import read_json_object
-from .output_embedding import OutputEmbedding, check_finite
+from .output_embedding import OutputEmbedding, check_matrix
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
@@ -137,7 +137,7 @@ class PretrainedModel:
             raise UserError(
                 f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {known}"
             )
-        return OutputEmbedding(name, tied, self._matrix(name))
+        return OutputEmbedding(name, tied, check_matrix(self.path, name, self.tensor(name)))
 
     def _output_name(self) -> tuple[str, bool]:
         """The output embedding in the files, and whether it is tied: as transformers does, one that
@@ -168,18 +168,7 @@ class PretrainedModel:
             raise UserError(
                 f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
             )
-        return self._matrix(name)
-
-    def _matrix(self, name: str) -> Tensor:
-        matrix = self.tensor(name)
-        if matrix.dim() != 2:
-            raise UserError(
-                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
-            )
-        for rows in matrix.split(8192):
-            # as it is used: a large float64 is infinite there
-            check_finite(self.path, {name: rows.float()})
-        return matrix
+        return check_matrix(self.path, name, self.tensor(name))
 
     def _saved_name(self, module: nn.Module) -> str | None:
         """The name in the files of the weight of a layer of the skeleton, possibly with fewer or
