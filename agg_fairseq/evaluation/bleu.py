@@ -41,8 +41,8 @@ def bleu(
 
     Returns:
         Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other
-        attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is
-        undefined, `sentences` and `path`. Facts: `reference`.
+        attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, and `sentences`. Facts:
+        `reference`.
     """
     if moses is not None and reference is None:
         raise UserError(

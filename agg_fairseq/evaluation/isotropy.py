@@ -39,9 +39,8 @@ def isotropy(
     Returns:
         Result: a row per model, with the fields of `metrics.Geometry` by group as of
         `geometry_by_group`, `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those
-        of the table), and beside the measures `path`, `matrix`, `rows` (V) and `singular_values`
-        (D, largest first, divided by the largest). A number is None if it needs a group that is
-        empty or not known. Facts: `groups`, their sizes or None.
+        of the table), and beside the measures `rows` (V) and `singular_values` (D, largest first,
+        divided by the largest).
     """
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
