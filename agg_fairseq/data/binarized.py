@@ -29,18 +29,14 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
     """fairseq's dictionary of a folder, or of a language, such as `dict.de.txt`."""
     from fairseq.data import Dictionary
 
-    folder = folders(data)[0]
-    if not (folder / file).is_file():
-        option = " --only-source" if file == "dict.txt" else ""
-        raise UserError(
-            f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}"
-        )
+    path = folders(data)[0] / file
     try:
-        return Dictionary.load(str(folder / file))
+        return Dictionary.load(str(path))
     # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
     except Exception as error:
+        option = " --only-source" if file == "dict.txt" else ""
         raise UserError(
-            f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again"
+            f"{path}: unreadable ({first_line(error)}); run fairseq-preprocess{option}"
         ) from error
 
 

@@ -45,8 +45,6 @@ def word_similarity(
         they differ. Facts: `pairs`, the size of each data set.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
-    import scipy.stats  # noqa: F401 — found missing before the work starts
-
     tokenizer = replace(tokenizer, after_space=not as_published)
     word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
 
