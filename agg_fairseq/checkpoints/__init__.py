@@ -1,5 +1,4 @@
-"""Saved models, opened once and safely: checkpoints of fairseq-train, and models of Hugging Face
-transformers."""
+"""Saved models of fairseq-train and of transformers, opened once and safely."""
 
 from collections.abc import Sequence
 from pathlib import Path

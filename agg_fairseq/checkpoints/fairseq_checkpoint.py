@@ -21,21 +21,19 @@ OUTPUT_NAMES = (
     "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
     "decoder.model.lm_head.weight",
 )  # fmt: skip
-"""The output layers of fairseq's transformers (in fairseq 0.9, if untied), LSTMs, `fconv` and
-`hf_gpt2`."""
+"""Output layers of fairseq's transformers (in 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
 INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a parameter that `UnigramLinear` adds
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 """The checkpoint that stands for a run: the first of these that exists."""
 STATE_KEY = "agg_fairseq"
-"""Where the state of a criterion of this package is kept, in the task's part of a checkpoint's
-`extra_state`."""
+"""The name of the state of our criterions, in the task's part of `extra_state`."""
 MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
 PARTS = {
     "cfg": dict, "args": argparse.Namespace, "extra_state": dict, "optimizer_history": list,
 }  # fmt: skip
-"""Parts of a checkpoint beside `model`, which may be missing or None, and their types."""
+"""Types of the parts of a checkpoint beside `model`, which may be missing or None."""
 OPTION_TYPES = {
     "_name": str, "arch": str, "source_lang": str, "target_lang": str, "tokens_per_sample": int,
 }  # fmt: skip

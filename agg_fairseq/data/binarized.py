@@ -1,5 +1,4 @@
-"""Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts
-of a split."""
+"""Folders written by `fairseq-preprocess`: dictionaries, splits, and the token counts of a split."""
 
 import logging
 import os
@@ -57,8 +56,8 @@ def training_pair(
 
 
 def excluded_tokens(dictionary: Any) -> Tensor:
-    """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
-    frequency group, and no method treats them as rare."""
+    """(V,) bool, the special symbols and the entries that only fill the dictionary, which are in no
+    frequency group and never rare."""
     excluded = torch.zeros(len(dictionary), dtype=torch.bool)
     excluded[: dictionary.nspecial] = True
     # A dictionary that --output-dictionary-size truncates keeps all symbols, V of them in use.

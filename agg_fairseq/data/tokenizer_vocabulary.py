@@ -1,5 +1,4 @@
-"""The vocabulary of a model of Hugging Face transformers: its tokenizer.json, and how often tokens
-occur in a text."""
+"""The vocabulary of a model of transformers: its tokenizer.json, and counts of tokens in a text."""
 
 from __future__ import annotations
 
