@@ -107,11 +107,6 @@ def frequency_settings(
 
 def find_device(name: str | None) -> torch.device:
     """The device of that name, tried out; by default a GPU if there is one."""
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"--device: found {name!r}, which this machine lacks; expected cpu or cuda"
-        ) from error
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    torch.zeros(1, device=device).item()
     return device
