@@ -17,7 +17,6 @@ from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
-UNDEFINED = metrics.Geometry(*[math.nan] * len(metrics.Geometry._fields))
 ALL = (*GROUPS, "total")
 COLUMNS = {
     **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), ALL),
@@ -93,7 +92,8 @@ def geometry_by_group(
     fields: dict[str, dict[str, float | None]] = defaultdict(dict)
     for group in (*members, "total"):
         rows = weight if group == "total" else weight[members[group]]
-        measured = metrics.geometry(rows, center=center) if len(rows) else UNDEFINED
-        for field, value in measured._asdict().items():
+        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
+        for field in metrics.Geometry._fields:
+            value = measured.get(field, math.nan)
             fields[field][group] = None if math.isnan(value) else value
     return dict(fields)

@@ -67,8 +67,7 @@ def word_similarity(
             second.append(tokens(other))
             scores.append(score)
     rows, covered = {}, {}
-    progress = tqdm(models.items(), "word similarity", leave=False, disable=None)
-    for name, model in progress:
+    for name, model in tqdm(models.items(), "word similarity", leave=False, disable=None):
         weight = model.output_embedding.weight
         row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
         shown = {}

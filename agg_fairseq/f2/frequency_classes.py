@@ -87,20 +87,15 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
 def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
     """The classes by one of `ASSIGNMENTS`, from counts as `mefmax` takes them; `number`: C, or 0 for
     mefmax, which finds it itself."""
-    if (assignment == "mefmax") != (number == 0):
-        needed = (
-            "no --f2-classes, since it finds their number"
-            if number
-            else "--f2-classes, the number of classes"
-        )
-        raise ValueError(
-            f"--f2-assignment {assignment}: expected {needed}, got --f2-classes {number}"
-        )
     if assignment == "mefmax":
+        if number:
+            raise ValueError(
+                f"--f2-assignment mefmax: expected no --f2-classes, since it finds their number, "
+                f"got {number}"
+            )
         return mefmax(counts)
-    return {"equal-frequency": equal_frequency, "equal-token": equal_token}[assignment](
-        counts, number
-    )
+    with_number = {"equal-frequency": equal_frequency, "equal-token": equal_token}
+    return with_number[assignment](counts, number)
 
 
 def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> float:

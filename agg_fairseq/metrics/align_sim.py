@@ -70,7 +70,7 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     rows, columns, counts = (part.to(w.device) for part in links.labels(len(w)))
     values = w.new_full((len(w),), math.nan)
     chunks = links.tokens().to(w.device).split(max(1, BLOCK_COSINES // len(w)))
-    for chunk in tqdm(chunks, desc="AlignSim", unit="chunk", disable=None, leave=False):
+    for chunk in tqdm(chunks, "AlignSim", leave=False, disable=None):
         cosines = directions[chunk] @ directions.t()  # C x V
         # Eq. 16 up to a factor, on which Eq. 17 does not depend
         inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)

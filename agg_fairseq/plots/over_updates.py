@@ -87,9 +87,7 @@ def _over_updates(
     members = list(map(by_frequency.members, GROUPS))
     for name, checkpoints in runs.items():
         updates, values = [], []
-        for checkpoint in tqdm(
-            checkpoints, desc=name, unit="checkpoint", disable=None, leave=False
-        ):
+        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
             checkpoint.check_vocabulary(len(vocabulary.tokens), data)
             weight = checkpoint.output_embedding.weight
             updates.append(checkpoint.updates)
