@@ -168,7 +168,7 @@ class Checkpoint:
         if isinstance(size, int) and size >= 0:
             raise UserError(
                 f"{self.path}: found --output-dictionary-size {size}; expected a model that "
-                "predicts all tokens of its dictionary, since the groups are of these"
+                "predicts all tokens of its dictionary"
             )
         for name in (*INPUT_NAMES, *OUTPUT_NAMES):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens

@@ -33,8 +33,8 @@ def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> 
     upsampled = {one.task_options.get("upsample_primary") or 1 for one in checkpoints.values()}
     if len(upsampled) > 1:
         raise UserError(
-            f"found models trained with --upsample-primary {sorted(upsampled)}, so with other "
-            "token counts; measure them one at a time"
+            f"found models trained with --upsample-primary {sorted(upsampled)}; measure them one at "
+            "a time"
         )
     vocabulary = BinarizedVocabulary.load(data, next(iter(first)), upsample_primary=upsampled.pop())
     for checkpoint in checkpoints.values():
@@ -54,14 +54,12 @@ def load_embedding_vocabulary(
         model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
         if type(model) is not type(first):
             raise UserError(
-                f"found {first} and {model}, of fairseq-train and of transformers; expected models of "
-                "one vocabulary"
+                f"found {first} and {model}, of fairseq and of transformers; expected one vocabulary"
             )
     is_of_fairseq = isinstance(first, Checkpoint)
     if (train_text if is_of_fairseq else data) is not None:
         raise UserError(
-            "--data is for checkpoints of fairseq-train, --train-text for models of "
-            "transformers; drop one"
+            "--data is for models of fairseq, --train-text for models of transformers; drop one"
         )
     if is_of_fairseq:
         if data is None:

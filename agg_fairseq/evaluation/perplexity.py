@@ -77,8 +77,7 @@ def perplexity(
         if not torch.equal(statistics.counts, first.counts):
             raise UserError(
                 f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} "
-                f"of {next(iter(models.values()))}, which can read other sentences or blocks; measure "
-                "them one at a time"
+                f"of {next(iter(models.values()))}; measure them one at a time"
             )
         row = rows[name] = {
             "path": str(model),
