@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
 from torch import Tensor
 from tqdm import tqdm
 
@@ -95,7 +93,7 @@ def _over_updates(
         yield name, updates, list(zip(*values, strict=True))
 
 
-def _draw(axis: Any, logs: Logs, tag: str, value: str, expected: str) -> None:
+def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:
     """Draws a logged value over the updates, a curve for each log; UserError if one has none."""
     for index, (name, log) in enumerate(logs.items()):
         points = {}
