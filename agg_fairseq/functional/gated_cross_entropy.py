@@ -13,13 +13,13 @@ The value is that of plain cross-entropy and so is the gradient into the feature
               = g2[k]   if y_i is rare
 
 The papers' models have no bias. It is gated like the row because a rare token's whole logit has to
-be held back: with a bias that is not gated, every position pushes it down for all tokens but its
-target, and what degenerates is the bias (docs/which-cure.md).
+be held back: else every position pushes the bias down for all tokens but its target, and what
+degenerates is the bias.
 
 Neither the logits nor `G` ever exist for all positions: `G` depends on the position only through
-"is y_i rare" and "is k the target". So the positions are taken in an order: those with a common
-target first, in chunks, and their gate is applied once to the sum; then, with what is left of them,
-the rare ones, whose residuals `P − Q` are gated one by one, with the target's entry put back.
+"is y_i rare" and "is k the target". So the positions with a common target come first, in chunks,
+and their gate is applied once to the sum; then, with what is left of them, the rare ones, whose
+residuals `P − Q` are gated one by one, with the target's entry put back.
 
 Cost: the three products of plain cross-entropy (6·N·V·D operations), and between them one pass over
 the logits (`softmax_layer.py`). Beyond inputs and gradients, one chunk of logits is held. The
@@ -85,7 +85,7 @@ def gated_cross_entropy(
         input: (..., D) H, floating point.
         linear_weight: (V, D) W, the output embedding.
         target: (...) y, int64 in [0, V), or `ignore_index`.
-        linear_bias: (V,) b; its gradient is gated like that of W.
+        linear_bias: (V,) b, gated like W.
         gates: how much of the gradient each row of W and entry of b receives; None is all of it.
         reduction: "mean" over the targets, "sum", or "none", for which the gradient is formed in
             the backward pass, where the logits are computed once more.
@@ -104,8 +104,7 @@ def gated_cross_entropy(
         1.3863
 
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23. Their Eq. 10
-    adds a second term of equal value that only routes gradients; here the value is the
-    likelihood's, once.
+    adds a second term of equal value that only routes gradients; here the value is counted once.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(
@@ -155,7 +154,7 @@ def gated_likelihood(
     order: "PositionOrder | None" = None,
 ) -> CrossEntropyOutput:
     """The sum that `gated_cross_entropy` is without reduction, its values at each position, and
-    terms that may be added to it; the objectives are made of it.
+    terms that may be added to it.
 
     Equal in value and gradient to `naive_gated_cross_entropy` of the same arguments. `backward` may
     run once, since the graph holds the gradients themselves.
@@ -168,13 +167,12 @@ def gated_likelihood(
         position_weight: like `target`, the weight of the likelihood of each position, for example
             that of `FaceObjective`; None is 1. It receives no gradient.
         candidates: tokens that should not follow, which adds `−α Σ_c log(1 − P[c])` at each
-            position; its positions are those of the flattened `target`. The gates act on the
-            gradient of the sum.
+            position of the flattened `target`. The gates act on the gradient of the sum.
         ul_alpha: α >= 0.
         adv_epsilon: ε >= 0 of adversarial training (Wang, Gong & Liu 2019): the logit of the target
             is lowered by `ε ‖w_y‖ ‖h‖` where `w_y·h > 0`, which is what a perturbation of w_y of
             length `ε ‖w_y‖` can do at most. All terms are those of the lowered logits. The
-            perturbation itself carries no gradient.
+            perturbation carries no gradient.
         scale: s, not 0: the logits are s (H Wᵀ + b).
         softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; None does not. It cannot
             be combined with `adv_epsilon`.
@@ -184,8 +182,7 @@ def gated_likelihood(
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
-        RuntimeError: a target is out of its range; or whatever else PyTorch says of arguments that
-            do not fit.
+        RuntimeError: a target is out of its range, or arguments do not fit.
     """
     check_arguments(features, target, label_smoothing)
     if position_weight is not None:
@@ -261,18 +258,11 @@ class PositionOrder(NamedTuple):
 def order_positions(
     target: Tensor, vocabulary: int, rare: Tensor | None = None, ignore_index: int = -100
 ) -> PositionOrder:
-    """Finds the kind of each position's target; on a GPU without making the host wait.
+    """Finds the kind of each position's target, for targets y (...) in [0, V) or `ignore_index`, and
+    the rare tokens R (V,) bool, None without gates; on a GPU without making the host wait.
 
     Call it before the forward pass of the model: its result will be there when the loss is formed.
-
-    Args:
-        target: (...) y, int64 in [0, V), or `ignore_index`.
-        vocabulary: V.
-        rare: (V,) bool, R; None if there are no gates.
-        ignore_index: the target at positions without one.
-
-    Raises:
-        RuntimeError: a target is out of its range; on a GPU later, without waiting.
+    RuntimeError, on a GPU later, for a target out of its range.
     """
     y, ignored = known_targets(target, vocabulary, ignore_index)
     if rare is None:
@@ -299,7 +289,7 @@ def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[T
 
 
 def check_arguments(features: Tensor, target: Tensor, label_smoothing: float) -> None:
-    """Raises ValueError for what would otherwise give a wrong loss."""
+    """Raises ValueError for shapes and dtypes that would give a wrong loss."""
     if not features.is_floating_point() or target.shape != features.shape[:-1]:
         found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
         raise ValueError(
@@ -532,9 +522,9 @@ def with_gradients(
     """The sum of losses (N,) over so many `positions`, as a function of `inputs` with these
     gradients, None where none is wanted.
 
-    `backward` may run once, since it multiplies the gradients in their own memory; a second run is
-    a RuntimeError, and so are second derivatives. A loss without positions has a gradient of 0,
-    also where it is divided by their number.
+    `backward` multiplies the gradients in their own memory: a second run is a RuntimeError, and so
+    are second derivatives. A loss without positions has a gradient of 0, also where it is divided
+    by their number.
     """
     return _WithGradients.apply(losses, gradients, positions, *inputs)
 
@@ -570,8 +560,8 @@ class _WithGradients(torch.autograd.Function):
 class _LossOfPositions(torch.autograd.Function):
     """The losses of `gated_cross_entropy` without reduction.
 
-    The gradient of W is a sum over positions, whose factors are known in the backward pass alone:
-    there they are the weights of the positions.
+    Their factors in the gradient of W are known in the backward pass alone: there they are the
+    weights of the positions.
     """
 
     @staticmethod
@@ -598,10 +588,7 @@ class _LossOfPositions(torch.autograd.Function):
 
 
 def refuse_second_derivatives() -> None:
-    """Raises RuntimeError in a backward pass with create_graph.
-
-    torch's `once_differentiable` raises only where the incoming gradient has a graph too; otherwise
-    second derivatives would lack the part of this operation, without a word.
-    """
+    """Raises RuntimeError in a backward pass with create_graph, where torch's `once_differentiable`
+    would not if the incoming gradient has no graph: second derivatives would then be wrong."""
     if torch.is_grad_enabled():
         raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")

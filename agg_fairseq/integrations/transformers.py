@@ -13,9 +13,8 @@ model, which in a training step runs the original one with two functions replace
 - `loss_function` returns the gated loss of the features, divided as transformers divides its own.
 
 The output layer is asked what it computes (`modules.linear_logits`). What becomes of the
-placeholder tells in each step whether the model scales or soft-caps its logits between the two
-(Granite, Cohere, Gemma 2), which the gated loss takes over; any other change is refused. Names in
-configurations would not tell: `logits_scaling` divides in one model and multiplies in another.
+placeholder tells in each step whether the model scales or soft-caps its logits (Granite, Cohere,
+Gemma 2). Any other change is refused.
 """
 
 import contextlib
@@ -84,8 +83,7 @@ class _Step:
     features: Tensor | None = None  # (B, T, D), the input of the output layer
     of_head: ScaleAndCap = (1.0, None)  # what the output layer does after H Wᵀ + b
     scale_and_cap: ScaleAndCap = (1.0, None)  # what the model does in all
-    # (B, T), what is predicted at each position; known when the loss is asked for
-    target: Tensor | None = None
+    target: Tensor | None = None  # (B, T), what is predicted; known when the loss is asked for
     logits: Tensor | None = None  # (1, 1, V), what the model made of the placeholder
     loss: Tensor | None = None  # summed over the targets
 
@@ -135,8 +133,9 @@ class GatedLoss(TrainerCallback):
                 f"GatedLoss: expected the method {', '.join(METHODS)}, got {method!r}; terms such "
                 "as cosine regularization are options of each, such as cosreg_gamma=1.0"
             )
-        # of PEFT
-        self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        if hasattr(model, "get_base_model"):  # of PEFT
+            model = model.get_base_model()
+        self.model = model
         self._name = type(model).__name__
         if _attached(model) is not None:
             raise UserError(f"GatedLoss: this {self._name} already has one; remove() it first")
@@ -166,7 +165,7 @@ class GatedLoss(TrainerCallback):
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
         self._step_hook: RemovableHandle | None = None
-        # labels of the update under way, with their versions
+        # labels of the update under way, and their versions
         self._counted: list[tuple[Tensor, int, MicroBatch]] = []
         self._placeholder = torch.empty(0)  # (1, 1, V), on the CPU
         self._seen: tuple[Tensor, ScaleAndCap] | None = None  # what it became in the last step
@@ -258,7 +257,7 @@ class GatedLoss(TrainerCallback):
 
     @torch.compiler.disable
     def _forward_of_head(self, features: Tensor) -> Tensor:
-        """A placeholder for the logits, (1, 1, V); at the second call the loss."""
+        """A placeholder for the logits, (1, 1, V); at the second call the loss, a scalar."""
         step = self._step
         if step.target is not None:
             step.loss = self._loss(step)
@@ -315,14 +314,13 @@ class GatedLoss(TrainerCallback):
 
     @torch.compiler.disable
     def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
-        """Stands in the place of `loss_function`; the arguments are those of
-        `ForCausalLMLoss`."""
+        """Stands in the place of `loss_function`, with the arguments of `ForCausalLMLoss`."""
         step = self._step
         bound = LOSS.bind(*arguments, **options)
         bound.apply_defaults()
         given = bound.arguments
-        target, number, ignored, step.logits = (
-            given[name] for name in ("shift_labels", "num_items_in_batch", "ignore_index", "logits")
+        target, ignored, step.logits = (
+            given[name] for name in ("shift_labels", "ignore_index", "logits")
         )
         found = None
         if step.features is not None and step.target is None:
@@ -341,6 +339,7 @@ class GatedLoss(TrainerCallback):
         target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
         step.target = target
         step.head(step.features)  # computes the loss in the output layer, where FSDP has gathered W
+        number = given["num_items_in_batch"]
         number = (target != IGNORED).sum() if number is None else number
         number = torch.as_tensor(number, device=step.loss.device)
         # Of no targets, the loss is 0/0 = NaN as in transformers, and its gradient 0.
@@ -395,11 +394,8 @@ class GatedLoss(TrainerCallback):
         ).loss
 
     def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
-        """Counts the targets, but once if the loss of a batch is computed several times.
-
-        SAM and LBFGS do so, and gradient checkpointing around the model, with labels that are the
-        same tensor, or one in the same memory.
-        """
+        """Counts the targets, but once if the loss of a batch is computed several times, as by SAM,
+        LBFGS and gradient checkpointing: then the labels lie in the same memory."""
         for one, version, micro_batch in self._counted:
             is_same = labels.data_ptr() == one.data_ptr() and labels.stride() == one.stride()
             if is_same and labels.shape == one.shape and labels._version == version:
@@ -412,10 +408,8 @@ class GatedLoss(TrainerCallback):
     # The updates of a training
 
     def commit_update(self) -> None:
-        """Ends an update in a loop of your own, as `Objective.commit_update`.
-
-        Within `accelerator.accumulate` it does nothing where accelerate's optimizer does nothing.
-        """
+        """Ends an update in a loop of your own, as `Objective.commit_update`; does nothing where
+        `accelerator.accumulate` lets accelerate's optimizer do nothing."""
         if not GradientState().sync_gradients and not self._has_stepped:
             return
         if not self._has_loss:
@@ -453,8 +447,7 @@ class GatedLoss(TrainerCallback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
 
-        The state of a method without counts leaves the window empty. ValueError for one of another
-        vocabulary.
+        The state of another method leaves the window empty. ValueError for another vocabulary.
         """
         counter, saved = self.objective.counter, {**state}
         method = saved.pop("method", None)
@@ -531,8 +524,8 @@ class _Attached:
 
 
 class _Saved:
-    """An attribute of a schedule, whose `state_dict` has all of them; it is pickled as the state of
-    a GatedLoss at that time: tensors and numbers only."""
+    """An attribute of a schedule, whose `state_dict` has all of them; pickled as `state_dict()` of
+    a GatedLoss at that time."""
 
     def __init__(self, gated: GatedLoss) -> None:
         self.gated = gated
@@ -542,7 +535,6 @@ class _Saved:
 
 
 def _attached(model: nn.Module) -> GatedLoss | None:
-    """The GatedLoss of a model."""
     gated = getattr(getattr(model, ATTACHED, None), "gated", None)
     return gated if gated is not None and gated.model is model else None
 
@@ -565,7 +557,7 @@ def _gated_forward(model_class: type[nn.Module]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """Within, the instance has another attribute, which hides that of its class."""
+    """Gives the instance another attribute for a while, which hides that of its class."""
     attributes = vars(module)
     before = {name: attributes[name]} if name in attributes else {}
     attributes[name] = value

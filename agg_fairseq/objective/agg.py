@@ -21,20 +21,18 @@ class AggObjective(Objective):
     """Likelihood with the gradient into the embeddings of rare tokens gated by their recent
     appearances.
 
-    The gates of an update are computed from the updates before it, so that they are the same for
-    each of its micro-batches and on each worker. The first update, with nothing in memory, is not
-    gated. The counts are summed over the workers once per update.
+    The gates of an update are computed from the updates before it, and are the same for all its
+    micro-batches and workers. The first update, with nothing in memory, is not gated.
 
     Args:
         vocabulary: V.
         alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
         rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
-        excluded: (V,) bool, tokens that are never rare: special ones, and rows that only pad the
-            vocabulary.
+        excluded: (V,) bool, tokens that are never rare, such as special ones.
         window: K >= 1, the number of updates over which appearances are counted.
         gates: "both", "g1" or "g2", see `functional.agg_gates`.
-        count_current_batch: also count the micro-batch at hand and the earlier ones of the update,
-            which needs a reduction over the workers for each; the first update is then gated too.
+        count_current_batch: also count the micro-batches of the update so far, with a reduction
+            over the workers for each; the first update is then gated too.
         **options: as of `Objective`.
 
     Examples:
@@ -82,10 +80,8 @@ class AggObjective(Objective):
         _group_and_gates(self.counter.appearances, None, excluded, 1, alpha, rare_fraction, gates)
 
     def fix_group(self) -> None:
-        """Keeps the group of rare tokens from here on, if the window is full (Table 9).
-
-        Before that, most tokens had no time to appear. A second call changes nothing.
-        """
+        """Keeps the group of rare tokens from here on, if the window is full (Table 9): before
+        that, most tokens had no time to appear."""
         counter = self.counter
         is_full = counter.window is not None and counter.updates >= counter.window
         if self.static_rare is None and is_full:
@@ -99,8 +95,8 @@ class AggObjective(Objective):
         self.counter.add(target)
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates by the updates in the window; or of these and what this update has counted so
-        far, as one update more. None where there is no update."""
+        """The gates by the updates in the window; with `count_current_batch`, the counts so far are
+        one update more. None where there is no update."""
         appearances, updates = self.counter.appearances, self.counter.updates
         if self.count_current_batch:
             current = self.counter.current.clone()
@@ -117,8 +113,7 @@ class AggObjective(Objective):
         return self._formed[2]
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
-        """`rare_tokens`, the size of R, and `rare_share`, its share of the vocabulary, in updates
-        with gates."""
+        """The size of R, and its share of the vocabulary, in updates with gates."""
         if gates is None:
             return {}
         rare = gates.rare.sum()
@@ -131,7 +126,7 @@ class AggObjective(Objective):
         return Gates(*compiled(_group_and_gates, tensors, numbers))
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The fixed group, as indices, if there is one; the counts are the state of the counter."""
+        """The fixed group, as indices; the counts are the state of the counter."""
         static = self.static_rare
         return {"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()}
 
@@ -152,7 +147,7 @@ def _group_and_gates(
     rare_fraction: float | None,
     which: str,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """R, g1 and g2 of `agg_gates`; R is `static_rare` if that is given, else as `rare_tokens`."""
+    """R, `static_rare` or as `rare_tokens`, and g1 and g2 of `agg_gates`."""
     rare = static_rare
     if rare is None:
         threshold = {"alpha": alpha, "rare_fraction": rare_fraction}

@@ -26,11 +26,11 @@ class AgpsObjective(Objective):
         rare_rank: `rank` of `functional.tokens_from_rank`.
         counts: (V,) occurrences of each token as a target in the training set; None: `set_counts`
             follows.
-        mu1: as of `functional.agps_gates`; the defaults of this and the next are the paper's for
+        mu1: this, `mu2` and `variant` as of `functional.agps_gates`; by default the paper's for
             WikiText-103.
-        mu2: as of `functional.agps_gates`.
-        variant: as of `functional.agps_gates`.
-        excluded: `excluded` of `functional.tokens_from_rank`.
+        mu2: see `mu1`.
+        variant: see `mu1`.
+        excluded: (V,) bool, tokens that are never rare.
         **options: as of `Objective`.
     """
 
@@ -74,8 +74,7 @@ class AgpsObjective(Objective):
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
 
     def gates(self, target: Tensor | None) -> Gates:
-        """f1 and f2 on the rare tokens that are no target of the micro-batch. ValueError without
-        counts."""
+        """The gates of the micro-batch. ValueError without counts."""
         if self.counts is None or self.rare is None:
             raise ValueError(
                 "found no training counts; expected them as `counts`, or by `set_counts`"

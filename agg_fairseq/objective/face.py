@@ -34,9 +34,8 @@ class FaceObjective(Objective):
     """Likelihood whose positions weigh less the more often the model itself has output their
     target.
 
-    Output are the arg-max predictions of all previous updates on all workers, so that the weights
-    are the same for every worker and micro-batch of an update. (The authors' code also counts the
-    batch at hand, of one worker.)
+    Output are the arg-max predictions of all previous updates on all workers. (The authors' code
+    also counts the batch at hand, of one worker.)
 
     Args:
         vocabulary: V.
@@ -56,6 +55,6 @@ class FaceObjective(Objective):
         return weights[target.masked_fill(target == self.ignore_index, 0)]
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
-        """Counts what the model outputs at the positions that are not ignored."""
+        """Counts the predictions where there is a target."""
         ignored = target == self.ignore_index
         self.counter.add(prediction.masked_fill(ignored, self.counter.ignore_index))

@@ -15,7 +15,7 @@ from ..functional.gated_cross_entropy import (
 from ..modules import TokenCounter
 
 Average = tuple[Any, Any]
-"""A sum, and the number of what it is summed over: their quotient is logged."""
+"""A sum and its number of summands: their quotient is logged."""
 
 
 class MicroBatch(NamedTuple):
@@ -37,22 +37,16 @@ class ObjectiveOutput(NamedTuple):
 
 
 def sum_over_workers(tensor: Tensor) -> None:
-    """Replaces a tensor by its sum over all workers, if there are several, each of which must call
-    this."""
-    distributed = torch.distributed
-    if (
-        distributed.is_available()
-        and distributed.is_initialized()
-        and distributed.get_world_size() > 1
-    ):
-        distributed.all_reduce(tensor)
+    """Replaces a tensor by its sum over all workers, each of which must call this."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(tensor)
 
 
 class Objective(nn.Module):
     """Likelihood with weighted terms. A method sets `current_gates`, or overrides what follows.
 
-    `state_dict()` is what training needs to go on exactly from here, between two updates or within
-    one; it is the same on every worker.
+    `state_dict()` is what training needs to go on exactly from here, also within an update; it is
+    the same on every worker.
 
     One update is any number of micro-batches and then one end:
 
@@ -63,19 +57,18 @@ class Objective(nn.Module):
 
     In evaluation mode or under `torch.no_grad` nothing is counted, and the loss is without gates,
     position weights and the margin of `adv_epsilon`. With several workers, all must make the same
-    calls, since a method may reduce over them.
+    calls.
 
     Args:
         vocabulary: V, the number of rows of the output embedding.
         label_smoothing: ε in [0, 1], as in torch: ε/V for each token, the rest for the target.
-        ul_alpha: weight of the unlikelihood of tokens seen earlier in their sequence, which is a
-            row of the batch (Welleck et al. 2020); 0, here and in what follows, leaves a term out.
+        ul_alpha: weight of the unlikelihood of tokens seen earlier in their sequence, a row of the
+            batch (Welleck et al. 2020); 0, here and in what follows, leaves a term out.
         adv_epsilon: ε of adversarial training, as of `functional.gated_likelihood` (Wang et al. 2019).
-        cosreg_gamma: weight of `functional.cosine_regularizer` of W, once per update (Gao et al.
-            2019). It is not gated.
+        cosreg_gamma: weight of `functional.cosine_regularizer` of W, once per update and not gated
+            (Gao et al. 2019).
         ignore_index: the target at positions without one.
-        padding_row: row of W that is not a token, left out of the cosine regularizer; None if each
-            is one.
+        padding_row: row of W that is not a token, left out of the cosine regularizer.
 
     Raises:
         ValueError: an option is out of its range.
@@ -108,28 +101,23 @@ class Objective(nn.Module):
     # What a method overrides.
 
     def count(self, target: Tensor) -> None:
-        """Called with the targets (B, T) of each training micro-batch that is not a dummy one,
-        before `gates`."""
+        """Called with the targets (B, T) of a training micro-batch before `gates`, unless it is a
+        dummy one."""
 
     def gates(self, target: Tensor | None) -> Gates | None:
-        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one.
-
-        They are formed from the counts when they are asked for, so that nothing is to be kept up to
-        date where these change: at the end of an update, by a resume, on another device.
-        """
+        """The gates of a training micro-batch with targets (B, T), None if it is a dummy one; to be
+        formed from the counts, which a resume may change."""
         return self.current_gates
 
     def position_weight(self, target: Tensor) -> Tensor | None:
-        """Weights (B, T) of the likelihood at each position of a training micro-batch; None is
-        1."""
+        """Weights (B, T) of the likelihood at each position of a training micro-batch."""
         return None
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
-        """Called, if `predicts`, with the arg-max tokens (B, T) of each training micro-batch that
-        is no dummy one."""
+        """Called, if `predicts`, with the arg-max (B, T) of micro-batches that are counted."""
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
-        """The values to log of a micro-batch with these gates beside loss, likelihood and terms."""
+        """The values to log of a micro-batch with these gates."""
         return {}
 
     # A micro-batch.
@@ -142,9 +130,9 @@ class Objective(nn.Module):
     def micro_batch(self, target: Tensor, is_dummy: bool = False) -> MicroBatch:
         """Counts the targets (B, T) of a micro-batch, and returns its gates and position weights.
 
-        All reductions over workers within an update take place here, so that workers stay in step
-        if this is called before a forward pass of the model that may run out of memory. A dummy
-        micro-batch, whose loss is multiplied by 0, is not counted.
+        All reductions over workers within an update take place here: call this before a forward
+        pass that may run out of memory. A dummy micro-batch, whose loss is multiplied by 0, is not
+        counted.
         """
         if not self.is_training:
             return MicroBatch(order_positions(target, self.vocabulary, None, self.ignore_index))
@@ -179,8 +167,8 @@ class Objective(nn.Module):
             weight: W (V, D).
             target: (B, T) int64 in [0, V), or `ignore_index`.
             bias: this, `scale` and `softcap` as of `functional.gated_likelihood`.
-            micro_batch: the result of `micro_batch`, if that was called; None calls it.
-            denominator: as of `complete`; None takes the number of targets.
+            micro_batch: the result of `micro_batch`; None calls it.
+            denominator: as of `complete`; None is the number of targets.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
         output = gated_likelihood(
@@ -217,9 +205,9 @@ class Objective(nn.Module):
 
         Args:
             output: `loss`, `losses` and `nll`, as of `CrossEntropyOutput`.
-            denominator: what this micro-batch adds to the number by which the loss of the whole
-                update is divided, so that the terms of W count once per update.
-            logged: of `output`; those of the terms are added.
+            denominator: what this micro-batch adds to the number by which the loss of the update is
+                divided, so that the terms of W count once per update.
+            logged: what they log is added to it.
         """
         loss = output.loss
         if self.cosreg_gamma:
@@ -232,19 +220,17 @@ class Objective(nn.Module):
     # The end of an update.
 
     def sum_over_workers(self) -> None:
-        """All workers have seen all micro-batches of the update: sums what they counted."""
+        """Sums what all workers counted in the update."""
         if self.counter is not None:
             sum_over_workers(self.counter.current)
 
     def commit_update(self) -> None:
-        """Ends an update, after the step of the optimizer. Every worker must call it equally
-        often."""
+        """Ends an update on every worker, after the step of the optimizer."""
         if self.counter is not None:
             self.sum_over_workers()
             self.counter.commit()
 
     def roll_back_update(self) -> None:
-        """Forgets the micro-batches of an update whose step did not take place, or that was broken
-        off."""
+        """Forgets the micro-batches of an update whose step did not take place."""
         if self.counter is not None:
             self.counter.roll_back()

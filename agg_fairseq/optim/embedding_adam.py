@@ -12,12 +12,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
     r"""AdamW in which embedding matrices, in groups of their own, have another second moment than
     other parameters.
 
-    Adam divides the step of each row w_k of the output embedding by √v_k, where v_k is a mean of
-    its squared gradients over about the last 1/(1 − β₂) updates. A rare token appears once in N
-    updates. Where N is larger than that memory, v_k decays between its appearances, and the
-    gradients that push it away from the contexts of other tokens become larger steps than the ones
-    that pull it to its own (see `functional.adam_memory`). Two remedies, each an entry of a group
-    of parameters:
+    Adam divides the step of each row w_k by √v_k, a mean of its squared gradients over about the
+    last 1/(1 − β₂) updates. For a token that is rarer than that, v_k decays between its
+    appearances, and pushes away from the contexts of other tokens become larger steps than pulls to
+    its own (see `functional.adam_memory`). Two remedies, each an entry of a group of parameters:
 
     - ``betas``: with another β₂ for the matrix, a number, or (V,) one for each row.
     - ``coupled``: one second moment for all rows, Coupled Adam (Stollenwerk & Stollenwerk, ACL
@@ -30,9 +28,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
       The paper averages the second moments of all V rows; averaging the squared gradients first
       gives the same numbers, with D numbers of state in place of V·D.
 
-    All other parameters are trained exactly as by fairseq's `adam`: decoupled weight decay, and
-    epsilon added before the bias correction, so that the denominator above is `sqrt(v) + ε` with a
-    step size of `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. It is `torch.optim.AdamW` but for that.
+    All other parameters are trained exactly as by fairseq's `adam`: as by `torch.optim.AdamW`, but
+    that epsilon is added before the bias correction: the denominator is `sqrt(v) + ε`, with a step
+    size of `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. Half-precision parameters are updated in float32 and
+    rounded; their state is float32.
 
     Args:
         params: parameters, or groups of them. Groups with `"coupled": True`, or a (V,) β₂, contain
@@ -41,8 +40,6 @@ class EmbeddingAdam(torch.optim.Optimizer):
         betas: decay rates of the first and the second moment, in [0, 1).
         eps: added to the denominator.
         weight_decay: decoupled, multiplied by the learning rate.
-
-    Half-precision parameters are updated in float32 and rounded; their state is float32.
 
     Raises:
         ValueError: an option is out of its range.
@@ -82,11 +79,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state of this optimizer, or one of torch's Adam and AdamW with the same groups,
-        of which the moments, the learning rate, epsilon and the weight decay are taken.
+        without their betas.
 
         The state stays in float32, where torch casts it to the dtype of the parameter. In float16
-        most second moments would become 0, and the next step would be as long as 1 / eps lets it
-        be.
+        most second moments would become 0, and the next step as long as 1 / eps lets it be.
         """
         own = [{name: group[name] for name in ("betas", "coupled")} for group in self.param_groups]
         super().load_state_dict(state_dict)
@@ -107,8 +103,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of all parameters that have a gradient; returns what `closure`, as of torch's,
-        returned."""
+        """One update of all parameters that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -138,8 +133,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
         return loss
 
     def _update(self, group: dict[str, Any], gradient_of: dict[Tensor, Tensor]) -> None:
-        """The update of Adam, for parameters of a group that have the same number of steps. The
-        operations are those of fairseq's `adam`, in its order."""
+        """The update of fairseq's `adam`, for parameters of a group with the same number of
+        steps."""
         beta1, beta2 = group["betas"]
         weights, gradients, first, second = [], [], [], []
         for parameter, gradient in gradient_of.items():

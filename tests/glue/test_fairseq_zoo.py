@@ -232,6 +232,13 @@ def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, beh
     assert "output_layer" not in vars(model.decoder), "what was replaced has been put back"
 
 
+def test_adversarial_training_of_a_soft_cap_is_refused(capsys):
+    model, sample = Model(LAYERS["soft cap"], unchanged), batch(16, 8, 64, "cpu", steps=8)
+    adversarial = criterion("mle", OutputLayerTask(64), adv_epsilon=0.1)
+    words = "found --adv-epsilon 0.1 and a model that soft-caps its logits"
+    assert words in one_line(capsys, adversarial, model, sample)
+
+
 @pytest.mark.parametrize("name", ["agg", "f2_softmax"])
 def test_unused_parameters_are_looked_for(lm_data, name):
     """DDP copies the output of the model, and asks autograd which parameters it depends on."""

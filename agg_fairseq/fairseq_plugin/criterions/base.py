@@ -15,14 +15,12 @@ adds to likelihood:
     f2_softmax                                                       likelihood of another output layer
 
 The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha`
-and `--adv-epsilon`. In validation there are neither gates nor position weights: both are ways to
-train, not what is measured.
+and `--adv-epsilon`. In validation there are neither gates nor position weights.
 
 fairseq calls a criterion with a model and a batch. The task alone is told whether the batch is a
 dummy one (a worker that has run out of data repeats its first batch), which update it belongs to,
 when the update is applied, how many updates an epoch has, and what goes into a checkpoint. `listen`
-therefore replaces five methods of the criterion's own task *instance*: each first tells the
-criterion, then does what it did before.
+therefore wraps five methods of the criterion's own task *instance*.
 """
 
 import atexit
@@ -57,14 +55,12 @@ REFUSED_BACKENDS = {
     "fully_sharded": "leaves each worker a part of the output embedding",
     "slowmo": "lets the weights of the workers drift apart",
 }
-"""Values of --ddp-backend under which a worker does not hold the whole W, the same as every other
-worker."""
+"""Values of --ddp-backend under which the workers do not all hold the same whole W."""
 
 
 @dataclass
 class CriterionConfig(FairseqDataclass):
-    """Options of every criterion of this package. A weight of 0 leaves its term out, also of the
-    log."""
+    """Options of every criterion of this package. A weight of 0 leaves its term out."""
 
     cosreg_gamma: float = option(
         0.0, "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0)"
@@ -76,7 +72,7 @@ class CriterionConfig(FairseqDataclass):
         0,
         "interval, in updates, of logging the statistics of the output embedding: isotropy I(W), "
         "mean_cosine S(W), both of W minus its mean row (…_centered), mean_share and isoscore; 0: "
-        "only at validation, where they are always logged",
+        "only at validation",
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     train_subset: str = II("dataset.train_subset")
@@ -142,8 +138,7 @@ class LikelihoodCriterion(FairseqCriterion):
         listen(task, self)
 
     def make_objective(self, **options: Any) -> Objective:
-        """The objective; a criterion overrides this where it has one of its own. `options` are
-        those of `Objective`."""
+        """The objective, from the options of `Objective`; a criterion may override this."""
         return Objective(**options)
 
     @classmethod
@@ -166,6 +161,11 @@ class LikelihoodCriterion(FairseqCriterion):
         target, tokens = sample["target"], sample["ntokens"]
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
         features, layer = layers.features_of(model, sample["net_input"], self.cfg._name)
+        if layer.softcap is not None and self.objective.adv_epsilon:
+            fail(
+                f"--criterion {self.cfg._name}: found --adv-epsilon {self.objective.adv_epsilon} "
+                "and a model that soft-caps its logits; expected 0 for such a model"
+            )
         size = self.sample_size(target, tokens)
         output = self.objective(
             features, target=target, micro_batch=micro_batch, denominator=size, **layer._asdict()
@@ -187,10 +187,8 @@ class LikelihoodCriterion(FairseqCriterion):
         likelihood: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The result of `forward`, from the output of the objective for `tokens` targets (B, T).
-
-        `likelihood`: do they count in `nll_loss` and `ppl`? Not if the model has made them up.
-        """
+        """The result of `forward`, from the output of the objective for `tokens` targets (B, T);
+        without `likelihood`, which a model made up, they count in neither `nll_loss` nor `ppl`."""
         loss, logged = output.loss if reduce else output.losses, output.logged
         logged |= self.statistics.of(weight, self.training)
         logging_output = {
@@ -222,9 +220,9 @@ class LikelihoodCriterion(FairseqCriterion):
                 metrics.log_scalar(name, total(name) / number, number, round=digits)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         # fairseq sets meters to zero after each line of the log, and keeps them, also those of a
-        # criterion that trained before a resume: of one that was not updated since it would log
-        # null, and of an empty `nll_loss` a perplexity of 0. So these are forgotten; those that
-        # fairseq logs later in the update come back. The others are numbered as after a resume.
+        # criterion that trained before a resume: it would log null for one that was not updated,
+        # and a perplexity of 0 for an empty `nll_loss`. So these are forgotten; those that fairseq
+        # logs later in the update come back. The others are numbered as after a resume.
         for aggregator in metrics.get_active_aggregators():
             for name, meter in list(aggregator.items()):
                 if isinstance(meter, AverageMeter) and meter.val is None:
@@ -238,13 +236,12 @@ class LikelihoodCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: every logged value is a sum."""
         return True
 
     # Called by the hooks on the task, in this order.
 
     def on_train_iterator(self, iterator: Any) -> None:
-        """Keeps the `EpochBatchIterator` over the training split, which has been made."""
+        """Keeps the `EpochBatchIterator` over the training split."""
         is_first, self.train_iterator = self.train_iterator is None, iterator
         if is_first:
             write_checkpoints_atomically()
@@ -258,11 +255,8 @@ class LikelihoodCriterion(FairseqCriterion):
         return training_counts(self.task, self.cfg.train_subset)
 
     def start_update(self, update_num: int) -> None:
-        """An attempt at an update begins.
-
-        A higher number than before says that the previous attempt took place, and the same one that
-        it did not: its gradient overflowed, or a worker ran out of memory.
-        """
+        """An attempt at an update begins: a higher number than before says that the previous one
+        took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
         self.statistics.start_update(update_num)
         if (counter := self.objective.counter) is not None:
             if self.open_update is None:
@@ -274,8 +268,7 @@ class LikelihoodCriterion(FairseqCriterion):
         self.open_update = update_num
 
     def on_optimizer_step(self) -> None:
-        """All workers have seen all micro-batches of the update. (With --amp the gradient may still
-        overflow.)"""
+        """All workers have seen all micro-batches. (With --amp the gradient may still overflow.)"""
         self.objective.sum_over_workers()
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
@@ -286,8 +279,8 @@ class LikelihoodCriterion(FairseqCriterion):
         return {"objective": dict(self.objective.state_dict()), "open_update": self.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` returned; the log says so, also where the state is that
-        of another criterion, and is left out."""
+        """Restores what `checkpoint_state` returned; the state of another criterion is left out,
+        and the log says so."""
         saved, counter = objective_state(state), self.objective.counter
         expected = self.objective.state_dict()
         if saved.keys() != expected.keys():
@@ -305,8 +298,8 @@ class LikelihoodCriterion(FairseqCriterion):
 
 
 def objective_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The `state_dict` of an objective in the state of a criterion, also in one of version 0.2.0:
-    there, `agg` has `counter` and `static_rare`, and `face` has `frequency` and `current`."""
+    """The `state_dict` of an objective in the state of a criterion, also of version 0.2.0, where
+    `agg` has `counter` and `static_rare`, and `face` has `frequency` and `current`."""
     if "objective" in state:
         return state["objective"]
     if "frequency" in state:
@@ -328,8 +321,8 @@ class EmbeddingStatistics:
     def __init__(self, interval: int) -> None:
         self.interval = interval
         self._are_due = False  # in the training batches of this update?
-        # Those of the present weights, by training or validation and by W, of which some models
-        # have several (0: any W that is made anew in each batch). The log has their mean.
+        # Of the present weights, by training or validation, and by W, of which some models have
+        # several (0: any W that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
 
     def start_update(self, update_num: int) -> None:
@@ -338,8 +331,7 @@ class EmbeddingStatistics:
         self._measures = {}
 
     def of(self, weight: Tensor, training: bool) -> dict[str, Average]:
-        """The measures of W (V, D) that are defined, if they are due; all are NaN if W is not
-        finite."""
+        """The measures of W (V, D) that are defined, if they are due; NaN if W is not finite."""
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
         if training and (not self._are_due or key in self._measures):
             return {}
@@ -355,8 +347,7 @@ class EmbeddingStatistics:
 
 
 def check_one_dictionary(task: Any) -> None:
-    """Raises ValueError if the target languages have different dictionaries, so that tokens cannot
-    be counted."""
+    """Raises ValueError if the target languages have different dictionaries."""
     # of translation_multi_simple_epoch, with one by --target-dict
     manager = getattr(task, "data_manager", None)
     of_language = getattr(manager, "get_target_dictionary", None) or (
@@ -393,11 +384,10 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     """Announces the training iterator, and makes its batches those of epoch 1.
 
     fairseq shuffles the sentences into batches once, seeded with the epoch that the process begins
-    in, and keeps these batches for the epochs that follow. So a training that resumes in epoch 3
-    would see other batches than one that was never interrupted, and from the middle of an epoch
-    would skip other sentences than it has seen. Here the batches are always made as for epoch 1,
-    where every training begins, and with its seed, to which --update-ordered-indices-seed adds the
-    epoch.
+    in. So a training that resumes in epoch 3 would see other batches than one that was never
+    interrupted, and from the middle of an epoch would skip other sentences than it has seen. Here
+    the batches are those of epoch 1, and their seed too, to which --update-ordered-indices-seed
+    adds the epoch.
     """
     original = task.get_batch_iterator
 
@@ -454,8 +444,7 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
         **rest: Any,
     ) -> Any:
         if criterion is listener:
-            # The distributed trainer moves only a criterion with parameters to the device of the
-            # model.
+            # fairseq's distributed trainer moves only a criterion that has parameters
             listener.to(next(model.parameters()).device)
             start_update_if_due(model, update_num)
             listener.is_dummy = ignore_grad
@@ -480,8 +469,7 @@ def _hook_checkpoints(task: Any, listener: LikelihoodCriterion) -> None:
     """Puts the criterion's state into checkpoints, and takes it from there.
 
     `save_checkpoint` merges the task's `get_checkpoint_dict()` into the checkpoint's `extra_state`,
-    and `load_checkpoint` hands it back to `set_checkpoint_dict()`. The stock tools that read a
-    model from a checkpoint never look at it.
+    and `load_checkpoint` hands it back to `set_checkpoint_dict()`.
     """
     key = type(task).__name__  # where fairseq looks for it
     # fairseq asks with hasattr; its own tasks have none
