@@ -43,11 +43,13 @@ class PretrainedModel:
 
     Attributes:
         path: of the file or index with the weights.
+        tokenizer_file: where `tokenizer.json` is expected; it need not be there.
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
         self.path = weights_file(Path(path))
         self.matrix = matrix
+        self.tokenizer_file = self.path.with_name("tokenizer.json")
         if self.path.name.endswith(INDEX_ENDING):
             expected = "an index of safetensors files, as save_pretrained writes it"
             files = read_json_object(self.path, expected).get("weight_map")

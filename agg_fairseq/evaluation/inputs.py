@@ -69,8 +69,7 @@ def load_embedding_vocabulary(
         return load_vocabulary(models, data)
     vocabulary = None
     for model in models.values():
-        path = model.path.with_name("tokenizer.json")
-        other = TokenizerVocabulary.load(path, len(model.output_embedding.saved))
+        other = TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
         vocabulary = vocabulary or other
         if other.tokens != vocabulary.tokens:
             raise UserError(
