@@ -66,7 +66,7 @@ class AggObjective(Objective):
             raise ValueError(
                 f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
             )
-        if rare_fraction is None and alpha is None:
+        if alpha is None and rare_fraction is None:
             alpha = DEFAULT_ALPHA
         self.threshold = {"alpha": alpha, "rare_fraction": rare_fraction}
         self.which, self.count_current_batch = gates, count_current_batch
@@ -101,11 +101,9 @@ class AggObjective(Objective):
         if self.count_current_batch:
             current = self.counter.current.clone()
             sum_over_workers(current)
-            appearances, updates = appearances + current, updates + 1
+            return self._gates_from(appearances + current, updates + 1)
         if not updates:
             return None
-        if self.count_current_batch:
-            return self._gates_from(appearances, updates)
         # They are the same for all micro-batches of an update: `_version` counts changes in place.
         version = appearances._version
         if self._formed is None or self._formed[0] is not appearances or self._formed[1] != version:
