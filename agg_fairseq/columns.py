@@ -187,11 +187,8 @@ or by a shift of all embeddings."""
 
 
 def is_marked(metric: str, key: str) -> bool:
-    """Whether a report marks a better value of a column.
-
-    Of next tokens and embeddings, these are the total perplexity, those within a group and the
-    calibrated columns: all others also change without any gain, at the expense of other tokens.
-    """
+    """Whether a report marks a better value of a column: of next tokens and embeddings, total,
+    within and calibrated perplexities; the others also change without any gain."""
     geometry = ("isotropy_both_signs", "mean_cosine_centered", "singular_value")
     if metric in NEXT_TOKENS or metric in geometry:
         return metric == "within_perplexity" or (metric, key) == ("perplexity", "total")

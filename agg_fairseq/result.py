@@ -45,8 +45,7 @@ class SeedValues:
 
     @property
     def mean(self) -> float | int:
-        """Mean of the numbers (at least one); a value common to all seeds is returned unchanged, so
-        that a count stays a whole number."""
+        """Mean of the numbers (at least one); one common to all seeds is returned as it is."""
         numbers = list(self.numbers.values())
         return numbers[0] if len(set(numbers)) == 1 else statistics.fmean(numbers)
 
@@ -63,9 +62,8 @@ class SeedValues:
         """The differences to those of a base, for the seeds that both have; `relative`: in percent,
         if it is not 0.
 
-        The noise that a seed brings to both (its order of the data, its initial values) cancels, so
-        that the deviation of these differences, and not that of the values, says whether a mean
-        difference is more than chance.
+        The noise that a seed brings to both cancels, so that the deviation of these differences says
+        whether their mean is more than chance.
         """
         changes: dict[Hashable, float | int] = {}
         others = base.numbers
@@ -78,18 +76,13 @@ class SeedValues:
 
     def format(self, digits: int, *, sign: str = "", unit: str = "") -> str:
         """Mean ± standard deviation, and the number of seeds if only some have a number; without
-        numbers, the texts.
-
-        Whole numbers of a single value have no decimals. With `sign` "+", positive means have a
-        sign too.
-        """
+        numbers, the texts. With `sign` "+", positive means have a sign too."""
         if not self.numbers:
             texts = [UNDEFINED if value is None else str(value) for value in self.of_seed.values()]
             return " / ".join(dict.fromkeys(texts))
         mean, deviation = self.mean, self.deviation
         text = f"{mean:{sign},}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}"
         text += unit
-        # a value that is the same for all seeds has none
         if deviation or (deviation is not None and sign):
             text += f" ± {deviation:,.{digits}f}"
         if len(self.numbers) < len(self.of_seed):

@@ -1,5 +1,4 @@
-"""Saved models, opened once and safely: checkpoints of fairseq-train, and models of Hugging Face
-transformers."""
+"""Saved models of fairseq-train and of transformers, opened once and safely."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,19 +26,17 @@ def open_models(
         matrix: of models of transformers, the parameter that is measured instead of the output
             embedding.
     """
-    kinds = [is_pretrained(Path(path)) for path in paths]
     files = []
-    for path, pretrained in zip(paths, kinds, strict=True):
-        files.append(weights_file(Path(path)) if pretrained else checkpoint_file(path))
-    if matrix is not None and not all(kinds):
-        raise UserError(
-            f"--matrix: found {files[kinds.index(False)]}, of fairseq-train; expected "
-            "transformers models"
-        )
+    for path in map(Path, paths):
+        files.append(weights_file(path) if is_pretrained(path) else checkpoint_file(path))
     models: dict[str, EmbeddingSource] = {}
-    for name, file, pretrained in zip(unique_names(files, names), files, kinds, strict=True):
-        if pretrained:
+    for name, file in zip(unique_names(files, names), files, strict=True):
+        if is_pretrained(file):
             models[name] = PretrainedModel(file, matrix)
-        else:
+        elif matrix is None:
             models[name] = Checkpoint(file, training_state=False)
+        else:
+            raise UserError(
+                f"--matrix: found {file}, of fairseq-train; expected transformers models"
+            )
     return models

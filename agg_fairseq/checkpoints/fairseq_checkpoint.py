@@ -14,28 +14,26 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .output_embedding import OutputEmbedding, check_finite
+from .output_embedding import OutputEmbedding, check_matrix
 from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = (
     "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
     "decoder.model.lm_head.weight",
 )  # fmt: skip
-"""The output layers of fairseq's transformers (in fairseq 0.9, if untied), LSTMs, `fconv` and
-`hf_gpt2`."""
+"""Output layers of fairseq's transformers (in 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
 INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
 UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a parameter that `UnigramLinear` adds
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 """The checkpoint that stands for a run: the first of these that exists."""
 STATE_KEY = "agg_fairseq"
-"""Where the state of a criterion of this package is kept, in the task's part of a checkpoint's
-`extra_state`."""
+"""The name of the state of our criterions, in the task's part of `extra_state`."""
 MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
 PARTS = {
     "cfg": dict, "args": argparse.Namespace, "extra_state": dict, "optimizer_history": list,
 }  # fmt: skip
-"""Parts of a checkpoint beside `model`, which may be missing or None, and their types."""
+"""Types of the parts of a checkpoint beside `model`, which may be missing or None."""
 OPTION_TYPES = {
     "_name": str, "arch": str, "source_lang": str, "target_lang": str, "tokens_per_sample": int,
 }  # fmt: skip
@@ -161,15 +159,7 @@ class Checkpoint:
         return next((name for name in names if name in self.parameters), None)
 
     def _matrix(self, name: str) -> Tensor:
-        value = self.parameters[name]
-        if not value.is_floating_point() or value.dim() != 2:
-            raise UserError(
-                f"{self.path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected "
-                "a matrix of floating-point numbers"
-            )
-        # as it is used: a large float64 is infinite there
-        check_finite(self.path, {name: value.float()})
-        return value
+        return check_matrix(self.path, name, self.parameters[name])
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless the embeddings have as many rows as the dictionary in `data` has
@@ -178,7 +168,7 @@ class Checkpoint:
         if isinstance(size, int) and size >= 0:
             raise UserError(
                 f"{self.path}: found --output-dictionary-size {size}; expected a model that "
-                "predicts all tokens of its dictionary, since the groups are of these"
+                "predicts all tokens of its dictionary"
             )
         for name in (*INPUT_NAMES, *OUTPUT_NAMES):
             rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens

@@ -32,6 +32,18 @@ class OutputEmbedding:
         return f"{self.name}{tied}{'+log-unigram' if self.has_log_unigram else ''}"
 
 
+def check_matrix(path: str | Path, name: str, value: Tensor) -> Tensor:
+    """A parameter; UserError unless it is a matrix of finite numbers."""
+    if not value.is_floating_point() or value.dim() != 2:
+        raise UserError(
+            f"{path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected a matrix "
+            "of floating-point numbers"
+        )
+    for rows in value.split(8192):
+        check_finite(path, {name: rows.float()})  # as it is used: a large float64 is infinite there
+    return value
+
+
 def check_finite(path: str | Path, parameters: Mapping[str, Tensor]) -> None:
     """Raises UserError if one of the parameters, by their names, has an infinity or NaN."""
     bad = next((name for name, value in parameters.items() if not value.isfinite().all()), None)

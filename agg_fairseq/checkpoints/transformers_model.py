@@ -1,5 +1,4 @@
-"""Models as `save_pretrained` of transformers leaves them, of which one matrix is read without
-loading the rest."""
+"""Models as `save_pretrained` of transformers leaves them, of which single matrices are read."""
 
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, first_line
 from ..files import read_json_object
-from .output_embedding import OutputEmbedding, check_finite
+from .output_embedding import OutputEmbedding, check_matrix
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TENSORS_ENDING, INDEX_ENDING = ".safetensors", ".safetensors.index.json"
@@ -44,13 +43,11 @@ class PretrainedModel:
 
     Attributes:
         path: of the file or index with the weights.
-        tokenizer_file: where `tokenizer.json` is expected; it need not be there.
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
         self.path = weights_file(Path(path))
         self.matrix = matrix
-        self.tokenizer_file = self.path.parent / "tokenizer.json"
         if self.path.name.endswith(INDEX_ENDING):
             expected = "an index of safetensors files, as save_pretrained writes it"
             files = read_json_object(self.path, expected).get("weight_map")
@@ -137,7 +134,7 @@ class PretrainedModel:
             raise UserError(
                 f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {known}"
             )
-        return OutputEmbedding(name, tied, self._matrix(name))
+        return OutputEmbedding(name, tied, check_matrix(self.path, name, self.tensor(name)))
 
     def _output_name(self) -> tuple[str, bool]:
         """The output embedding in the files, and whether it is tied: as transformers does, one that
@@ -168,18 +165,7 @@ class PretrainedModel:
             raise UserError(
                 f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
             )
-        return self._matrix(name)
-
-    def _matrix(self, name: str) -> Tensor:
-        matrix = self.tensor(name)
-        if matrix.dim() != 2:
-            raise UserError(
-                f"{self.path}: found {name} of shape {list(matrix.shape)}; expected a matrix"
-            )
-        for rows in matrix.split(8192):
-            # as it is used: a large float64 is infinite there
-            check_finite(self.path, {name: rows.float()})
-        return matrix
+        return check_matrix(self.path, name, self.tensor(name))
 
     def _saved_name(self, module: nn.Module) -> str | None:
         """The name in the files of the weight of a layer of the skeleton, possibly with fewer or

@@ -4,12 +4,11 @@ INPUT is the folder of a run, of which the last checkpoints are averaged, by epo
 update, which --save-interval-updates writes; or the checkpoints themselves. The result is an
 ordinary checkpoint of fairseq.
 
-Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. Everything
-else is taken from the newest checkpoint, or from the first INPUT, except for what is only needed to
-resume that run. All values that are not floating-point numbers must be the same in all checkpoints.
-Memory: about twice the model, for any number of checkpoints, if torch can memory-map the files.
+Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. All else is
+that of the newest checkpoint, or of the first INPUT, except for what is only needed to resume that
+run. Values that are not floating-point numbers must be the same in all. Memory: about twice the
+model, if torch can memory-map the files.
 
-    agg-fairseq average-checkpoints runs/agg --last 5 -o runs/agg/average.pt
     agg-fairseq average-checkpoints runs/agg --last 20 --by update -o runs/agg/average.pt
     agg-fairseq average-checkpoints a/checkpoint_best.pt b/checkpoint_best.pt -o average.pt
 """

@@ -12,7 +12,6 @@ from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, first_line
 
 IMPORTED = {"torch": "pip install -c constraints.txt torch", "fairseq_cli.train": FAIRSEQ_REMEDY}
-"""What training imports, and the remedies."""
 FAIRSEQ = ("fairseq-fixed", "ve-fairseq", "fairseq")  # packages that install the same files
 
 

@@ -26,11 +26,14 @@ COMMANDS = (
     "word-similarity", "neighbors", "calibrate", "average-checkpoints", "report", "plot", "doctor",
     "user-dir",
 )  # fmt: skip
-"""In the order of --help. The module of a command has its name, with underscores, and its docstring
-is the help."""
+"""In the order of --help, which is the docstring of the module of this name, with underscores."""
 FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
-EXTRAS = {**dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY), **dict.fromkeys(EVAL, "pip install '.[eval]'")}
+EXTRAS = {
+    **dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY),
+    **dict.fromkeys(EVAL, "pip install '.[eval]'"),
+    "eflomal": "pip install '.[align]', or take the links of another aligner, such as fast_align",
+}
 """Packages that some commands need, and how to install them."""
 DEBUG = "AGG_DEBUG"  # the variable with which the traceback of an error is shown
 NUMBERS = rb'\{\n  "signature"'
@@ -55,8 +58,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Descriptions keep their lines, and options tell their defaults, unless they are None or
-    flags."""
+    """Descriptions keep their lines; options tell their defaults, except None and flags."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, ()) or action.nargs == 0:
@@ -65,15 +67,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a sub-command, prints its `Result`, and returns the exit status.
-
-    It is 0; 2 without a command and for errors that the user can correct; 1 if `doctor` finds that
-    no training can start.
-    """
+    """Runs a sub-command, prints its `Result`, and returns the exit status: 0; 2 without a command
+    and for errors that the user can correct; 1 if `doctor` finds that no training can start."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # and no buffer of a caller
-            # tokens are of any script, terminals are not
+        if isinstance(stream, io.TextIOWrapper):  # tokens are of any script, terminals are not
             stream.reconfigure(errors="backslashreplace")
     parser = build_parser(arguments)
     chosen = parser.parse_args(arguments)
@@ -83,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
-            # of fairseq's use of torch: nothing that a user could change
+            # of fairseq's use of torch
             warnings.simplefilter("ignore")
             check_outputs(chosen)
             result = chosen.run(chosen)
@@ -114,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def message_of(error: Exception) -> str | None:
-    """An error that a user may be able to correct, as one line; None for any other error."""
+    """An error that a user may be able to correct, in a line; None for any other."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
@@ -130,11 +128,8 @@ def message_of(error: Exception) -> str | None:
 
 
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line, with the options of the `imported` sub-commands.
-
-    Only those are imported, and the docstrings of the others read: `doctor` must run where the
-    others' needs are missing.
-    """
+    """The parser of the command line, with the options of the `imported` sub-commands; only those
+    are imported, so that `doctor` runs where the needs of the others are missing."""
     parser = Parser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq "
@@ -162,8 +157,7 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Checks, before any work, that --output and --json are two files, and replace only files that
-    a command wrote."""
+    """Checks that --output and --json are two files, and replace only files of a command."""
     known = {"output": BEGINNINGS.get(arguments.command), "json": NUMBERS}
     seen = set()
     for option, pattern in known.items():

@@ -52,56 +52,42 @@ class Range:
 
 COUNT = Range(int, 1)
 TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200")  # of sacreBLEU
+FILE_OPTIONS = (
+    "train_text", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes",
+    "prefixes", "alignments", "reference", "tokenizer", "output",
+)  # fmt: skip
+COUNTS = (
+    "tokens_per_sample", "max_tokens", "prefix_length", "length", "max_texts", "batch_size",
+    "tokens_per_update",
+)  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
-    # what is measured
-    "data": {"metavar": "DATA"},
-    "train_text": {"metavar": "FILE"},
-    "split": {"metavar": "SPLIT"},
-    "groups": {"choices": tuple(GROUP_MEANINGS)},
-    "occurrences_in": {"metavar": "DATA|FILE"},
-    "tokens_per_sample": {"type": COUNT, "metavar": "N"},
-    "context_window": {"type": Range(int, 0), "metavar": "N"},
-    "max_tokens": {"type": COUNT, "metavar": "N"},
-    "as_published": {"action": "store_true"},
-    "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},
-    "calibrate": {"metavar": "SPLIT|FILE"},
-    "moved_from": {"metavar": "MODEL"},
-    # words and their tokens
-    "bpe": {"choices": tuple(FILES)},
-    "gpt2_encoder_json": {"metavar": "FILE"},
-    "gpt2_vocab_bpe": {"metavar": "FILE"},
-    "sentencepiece_model": {"metavar": "FILE"},
-    "bpe_codes": {"metavar": "FILE"},
-    "words": {"nargs": "+", "metavar": "WORD"},
-    "datasets": {"nargs": "+", "metavar": "DATASET"},
+    **dict.fromkeys(FILE_OPTIONS, {"metavar": "FILE"}),
+    "results": {"nargs": "+", "metavar": "FILE"},
+    "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
+    **dict.fromkeys(COUNTS, {"type": COUNT, "metavar": "N"}),
     "topk": {"type": COUNT, "metavar": "K"},
-    # texts
-    "prefixes": {"metavar": "FILE"},
-    "prefix_length": {"type": COUNT, "metavar": "N"},
-    "length": {"type": COUNT, "metavar": "N"},
-    "max_texts": {"type": COUNT, "metavar": "N"},
+    "context_window": {"type": Range(int, 0), "metavar": "N"},
     "seed": {"type": Range(int, 0, 2**63 - 1), "metavar": "N"},
-    "f2_decoding": {"choices": DECODINGS},
-    "batch_size": {"type": COUNT, "metavar": "N"},
-    # translations
-    "alignments": {"metavar": "FILE"},
-    "reference": {"metavar": "FILE"},
-    "tokenize": {"choices": TOKENIZERS},
-    "moses": {"metavar": "LANG"},
-    # before a training
-    "tokenizer": {"metavar": "FILE"},
-    "tokens_per_update": {"type": COUNT, "metavar": "N"},
+    "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
-    # the report
-    "baseline": {"metavar": "NAME"},
-    "results": {"nargs": "+", "metavar": "FILE"},
-    # all of them
-    "device": {"metavar": "DEVICE"},
-    "output": {"metavar": "FILE"},
+    "groups": {"choices": tuple(GROUP_MEANINGS)},
+    "bpe": {"choices": tuple(FILES)},
+    "f2_decoding": {"choices": DECODINGS},
+    "tokenize": {"choices": TOKENIZERS},
+    "as_published": {"action": "store_true"},
     "force": {"action": "store_true"},
-    "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
+    "data": {"metavar": "DATA"},
+    "split": {"metavar": "SPLIT"},
+    "occurrences_in": {"metavar": "DATA|FILE"},
+    "calibrate": {"metavar": "SPLIT|FILE"},
+    "moved_from": {"metavar": "MODEL"},
+    "words": {"nargs": "+", "metavar": "WORD"},
+    "datasets": {"nargs": "+", "metavar": "DATASET"},
+    "moses": {"metavar": "LANG"},
+    "baseline": {"metavar": "NAME"},
+    "device": {"metavar": "DEVICE"},
 }
 """What parameters of these names are on the command line; others are no options."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
@@ -115,9 +101,9 @@ def calling(
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds, by default an argument that is
-            given to it as it is; the others are options.
-        defaults: what `main` asks for, such as `transposed=True`.
+        function: its first parameter is what `add_input` adds, by default an argument that is given
+            to it as it is; the others are options.
+        defaults: of what `main` asks for, such as `transposed`.
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,8 +122,8 @@ def calling(
 def add_parameters(
     parser: argparse.ArgumentParser, function: Callable[..., Any], first: int = 1
 ) -> None:
-    """Adds those of `OPTIONS` that are parameters of a function, from the `first` on, with its
-    defaults and the texts of its docstring."""
+    """Adds the `OPTIONS` that are parameters of a function, from the `first` on, with its defaults
+    and the texts of its docstring."""
     texts = descriptions(function)
     for name, parameter in list(inspect.signature(function).parameters.items())[first:]:
         if isinstance(parameter.default, TokenizerOptions):
@@ -176,8 +162,8 @@ def descriptions(documented: object) -> dict[str, str]:
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
-    """Calls a function with what is opened for it, and with all arguments that have the names of
-    its parameters."""
+    """Calls a function with what is opened for it, and with the arguments named as its
+    parameters."""
     given = dict(vars(arguments))
     if "bpe" in given:
         given["tokenizer"] = TokenizerOptions(*(given[name] for name in TOKENIZER))
@@ -189,8 +175,7 @@ def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
 def add_inputs(
     parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder"
 ) -> None:
-    """Inputs that are compared side by side, and `--name`; by default it is a part of the path
-    (`names.unique_names`)."""
+    """Inputs that are compared side by side, and `--name`, by default a `part` of the path."""
     own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
     names = f"a name for each {metavar} (default: {own[part]})"
     parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
@@ -199,13 +184,12 @@ def add_inputs(
 
 
 def files_by_name(arguments: argparse.Namespace) -> dict[str, Path]:
-    """The inputs by their names."""
     names = unique_names(arguments.inputs, arguments.name, arguments.part)
     return dict(zip(names, map(Path, arguments.inputs), strict=True))
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """The models whose embeddings are measured, and `--matrix`."""
+    """Models whose embeddings are measured, and `--matrix`."""
     models = "checkpoints of fairseq-train, folders of runs, or models of transformers: folders of save_pretrained, "
     add_inputs(parser, "MODEL", f"{models}.safetensors files, or an index of several such files")
     matrix = "measure this parameter of the models of transformers (default: the output embedding)"

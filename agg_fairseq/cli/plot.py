@@ -1,14 +1,12 @@
 """Draws the papers' pictures; the ending of -o chooses PNG, SVG or PDF.
 
     agg-fairseq plot projection runs/mle runs/agg --data data-bin -o svd.png
-    agg-fairseq plot singular-values runs/mle runs/agg -o values.svg
     agg-fairseq plot isotropy runs/mle runs/agg --data data-bin -o isotropy.svg
     agg-fairseq plot rare-tokens runs/agg/train.log -o rare.png
     agg-fairseq plot alpha-sweep eval-lm.json -o sweep.pdf
     agg-fairseq plot class-sweep text-metrics.json -o classes.svg
 
-Every picture is readable in black and white, and has its own --help: agg-fairseq plot projection
---help.
+Every picture has its own --help: agg-fairseq plot projection --help.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ INPUTS = {
     "EVAL.json": "files that agg-fairseq eval-lm --json wrote",
     "METRICS.json": "files that agg-fairseq text-metrics --json wrote",
 }
-"""The kinds of inputs except MODEL, and their help."""
+"""The kinds of inputs except MODEL."""
 PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
     "projection": (plots.projection, "MODEL"),
     "singular-values": (plots.singular_values, "MODEL"),
@@ -48,8 +46,7 @@ PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
     "token-shares": (plots.token_shares, "METRICS.json"),
     "class-sweep": (plots.class_sweep, "METRICS.json"),
 }
-"""The function that draws each picture, and what it is drawn from. Its other parameters are the
-options."""
+"""The function that draws each picture, and what from; its other parameters are the options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,16 +9,9 @@ Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3; Yu et al. (2022), Tabl
 """
 
 from ..evaluation import text_metrics
+from ..evaluation.text_metrics import COLUMNS
 from .options import add_inputs, calling
 
-EXPLAINED = (
-    "kld",
-    "ms_jaccard",
-    "self_bleu",
-    "distinct",
-    "repetition",
-    "unique_tokens",
-    "token_share",
-)
+EXPLAINED = (*COLUMNS, "token_share")
 TEXTS = "texts, as agg-fairseq generate-lm writes them"
 add_arguments, run = calling(text_metrics, lambda parser: add_inputs(parser, "FILE", TEXTS, "stem"))

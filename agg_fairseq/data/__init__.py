@@ -1,2 +1,1 @@
-"""The data of a training: binarized splits and their counts, vocabularies, sub-words, word
-alignments."""
+"""The data of a training."""

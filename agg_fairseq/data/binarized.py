@@ -1,5 +1,4 @@
-"""Folders written by `fairseq-preprocess`: their dictionaries, their splits, and the token counts
-of a split."""
+"""Folders written by `fairseq-preprocess`: dictionaries, splits, and the token counts of a split."""
 
 import logging
 import os
@@ -29,18 +28,14 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
     """fairseq's dictionary of a folder, or of a language, such as `dict.de.txt`."""
     from fairseq.data import Dictionary
 
-    folder = folders(data)[0]
-    if not (folder / file).is_file():
-        option = " --only-source" if file == "dict.txt" else ""
-        raise UserError(
-            f"{folder}: found no {file}; expected a folder written by fairseq-preprocess{option}"
-        )
+    path = folders(data)[0] / file
     try:
-        return Dictionary.load(str(folder / file))
+        return Dictionary.load(str(path))
     # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
     except Exception as error:
+        option = " --only-source" if file == "dict.txt" else ""
         raise UserError(
-            f"{folder}: found a bad {file} ({first_line(error)}); run fairseq-preprocess again"
+            f"{path}: unreadable ({first_line(error)}); run fairseq-preprocess{option}"
         ) from error
 
 
@@ -61,8 +56,8 @@ def training_pair(
 
 
 def excluded_tokens(dictionary: Any) -> Tensor:
-    """(V,) bool, the special symbols and the entries that only fill the dictionary: they are in no
-    frequency group, and no method treats them as rare."""
+    """(V,) bool, the special symbols and the entries that only fill the dictionary, which are in no
+    frequency group and never rare."""
     excluded = torch.zeros(len(dictionary), dtype=torch.bool)
     excluded[: dictionary.nspecial] = True
     # A dictionary that --output-dictionary-size truncates keeps all symbols, V of them in use.
@@ -191,7 +186,7 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
 
     kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
     if kind == "cached":
-        kind = "lazy"  # of the same files; cached, all sentences would have to be fetched
+        kind = "lazy"  # reads the same files
     if not indexed_dataset.dataset_exists(str(path), kind):
         raise UserError(
             f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin "

@@ -83,7 +83,7 @@ class TokenizerOptions:
         if self.bpe == "gpt2":
             before = " " * self.after_space
             pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
-            # ids; of WikiText-2's words, 3% are digits
+            # ids; of words, few are digits
             if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):
                 readable = pieces
             else:

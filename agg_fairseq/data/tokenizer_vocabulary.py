@@ -1,5 +1,4 @@
-"""The vocabulary of a model of Hugging Face transformers: its tokenizer.json, and how often tokens
-occur in a text."""
+"""The vocabulary of a model of transformers: its tokenizer.json, and counts of tokens in a text."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ class TokenizerVocabulary(Vocabulary):
         last = max(tokenizer.get_vocab(with_added_tokens=False).values(), default=-1)
         if last >= rows:
             raise UserError(
-                f"{path}: found the token {last:,} beyond the {rows:,} rows; expected the model's "
-                "file"
+                f"{path}: found the token {last:,} beyond the {rows:,} rows; expected the model's"
             )
         return cls(path, tokenizer, unknown, rows, None, byte_level)
 

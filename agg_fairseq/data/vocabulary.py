@@ -26,30 +26,25 @@ GROUPINGS = {
     "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
     "frequency": f"{'/'.join(f'{frequency:.0e}' for frequency in AGPS_FREQUENCIES)}-of-tokens",
 }
-"""The ways to group tokens by frequency, as signatures say them."""
+"""Ways to group tokens by frequency, as signatures say them."""
 GROUP_MEANINGS = {
     "types": "the first 30%, the next 50% and the last 20% of the tokens that occur, ordered by "
     "training frequency",
     "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
     "training text",
 }
-"""What frequent, medium and rare tokens are in each of them."""
 
 
 class Vocabulary:
     """The tokens that the rows of an output embedding stand for. Its kinds have two methods:
-
-    `word_tokenizer(options)` splits words into these tokens; one that has a tokenizer of its own
-    takes `WORDS` alone. `counts_in(text)` (V,) int64 are the occurrences in the training split of a
-    folder, or for a tokenizer in a file.
-    """
+    `word_tokenizer(options)` splits words into these tokens; `counts_in(text)` (V,) int64 are the
+    occurrences in the training split of a folder, or for a tokenizer in a file."""
 
     # (V,) int64 occurrences of each as a target in the training text, where they are known
     counts: Tensor | None
     tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
     excluded: Tensor  # (V,) bool, rows that are in no frequency group
-    # rows of tokens that stand for no text, which are never listed as neighbors
-    special_ids: list[int]
+    special_ids: list[int]  # rows of tokens that stand for no text
     unused: list[int]  # rows that were certainly in no training text
 
     def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
@@ -83,13 +78,8 @@ class BinarizedVocabulary(Vocabulary):
         *,
         upsample_primary: int = 1,
     ) -> BinarizedVocabulary:
-        """The vocabulary of a folder with the training split.
-
-        Args:
-            data: as of `binarized.count_split`, which says what `upsample_primary` is.
-            languages: None for a language model, else source and target; one that is None is that
-                of the only pair in the folder.
-        """
+        """The vocabulary of a folder with the training split, as `binarized.count_split` takes it;
+        in `languages` of a translation model, None is that of the only pair in the folder."""
         joined = False
         if languages is None:
             dictionary = load_dictionary(data)

@@ -28,13 +28,8 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     Returns:
         Result: a single row, named by `output`, with `sentence_pairs`, their number.
     """
-    try:
-        import eflomal
-    except ImportError as error:
-        raise UserError(
-            f"eflomal is missing ({first_line(error)}); pip install '.[align]', or give align-sim "
-            "the links of another aligner, such as fast_align"
-        ) from error
+    import eflomal
+
     languages = training_pair(data)
     sides = load_parallel(data, languages)
     number = len(sides[0])

@@ -26,17 +26,13 @@ def align_sim(
 
     Args:
         models: translation models over one joined dictionary.
-        data: folder of `fairseq-preprocess`; tokens are counted in the target side of its training
-            split.
-        alignments: word alignments of that split in Pharaoh format, as `align` writes them: a line
-            0-0 1-2 … per sentence pair, positions, from 0, of a source and a target token for each
-            link.
+        data: folder of `fairseq-preprocess`; tokens are counted in its target side.
+        alignments: word alignments of that split in Pharaoh format, as `align` writes them.
 
     Returns:
         Result: a row per model, with `align_sim` by group, the mean of `metrics.align_sim` over the
-        tokens that were aligned, None where there are none, and beside it `path` and `matrix`; the
-        row `orthogonal`, of embeddings that are all at right angles; and the row `labeled tokens`,
-        their number. Facts: `groups`, their sizes.
+        tokens that were aligned; the row `orthogonal`, of embeddings that are all at right angles;
+        and the row `labeled tokens`, their number.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
     vocabulary = load_embedding_vocabulary(models, data)

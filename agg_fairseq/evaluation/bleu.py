@@ -37,17 +37,14 @@ def bleu(
         reference: untokenized target side of the split, a sentence per line; None: no sacreBLEU.
         tokenize: tokenizer of sacreBLEU: zh for Chinese, char or ja-mecab for Japanese, whose words
             13a does not split.
-        moses: language of Moses tokens in the hypotheses, such as de, which are then detokenized.
+        moses: language of Moses tokens in the hypotheses, such as de, which sacreBLEU then sees
+            detokenized.
 
     Returns:
         Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other
-        attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, None where a score is
-        undefined, `sentences` and `path`. Facts: `reference`.
+        attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, and `sentences`. Facts:
+        `reference`.
     """
-    if moses is not None and reference is None:
-        raise UserError(
-            "--moses: found no --reference; expected one, since only sacreBLEU needs plain text"
-        )
     translations = {name: read_translations(path) for name, path in logs.items()}
     first, *others = translations.values()
     for log in others:

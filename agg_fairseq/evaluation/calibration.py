@@ -59,8 +59,7 @@ def calibrate(
     is_known = name in WITH_BIAS or name in WITH_BIAS.values()
     if not is_known or model.model_options.get("adaptive_softmax_cutoff") is not None:
         raise UserError(
-            f"{model}: found a model {name}; expected a transformer_lm or transformer with one "
-            "softmax, with a log-unigram bias or without"
+            f"{model}: found a model {name}; expected a transformer_lm or transformer with one softmax"
         )
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}

@@ -58,8 +58,8 @@ def generate_texts(
             model itself draws.
 
     Returns:
-        Result: a single row, named by `output`, with `texts`, `generated_tokens`, `unused_tokens`,
-        those of the split that are in no block, and the `path` of the checkpoint.
+        Result: a single row, named by `output`, with `texts`, `generated_tokens`, and
+        `unused_tokens`, those of the split that are in no block.
     """
     check_writable(output, model.path)
     dictionary = load_dictionary(data)

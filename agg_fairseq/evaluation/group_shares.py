@@ -92,10 +92,8 @@ def group_shares(
     }
     if beta2 is not None:
         name = f"forgotten with β₂ = {beta2:g}"
-        unknown = 0.0
-        for in_split in splits.values():
-            unknown = max(unknown, (in_split[~occurs].sum() / in_split.sum()).item())
-        s = counts[members[name]].sum().item() / number
+        s = rows[name]["target_share"][settings["counted-in"]]
+        unknown = max(rows[UNSEEN]["target_share"].values()) if UNSEEN in rows else 0.0
         settings["epochs"] = f"{epochs:g}"
         settings["prediction"] = prediction(change[name], s, number, epochs, unknown)
     columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}

@@ -17,8 +17,7 @@ from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
 
-UNDEFINED = metrics.Geometry(*[math.nan] * len(metrics.Geometry._fields))
-ALL = (*GROUPS, "total")  # the keys of what is measured by group
+ALL = (*GROUPS, "total")
 COLUMNS = {
     **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), ALL),
     **dict.fromkeys(("mean_cosine", "mean_cosine_centered", "mean_share"), ["total"]),
@@ -39,9 +38,8 @@ def isotropy(
     Returns:
         Result: a row per model, with the fields of `metrics.Geometry` by group as of
         `geometry_by_group`, `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those
-        of the table), and beside the measures `path`, `matrix`, `rows` (V) and `singular_values`
-        (D, largest first, divided by the largest). A number is None if it needs a group that is
-        empty or not known. Facts: `groups`, their sizes or None.
+        of the table), and beside the measures `rows` (V) and `singular_values` (D, largest first,
+        divided by the largest).
     """
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
@@ -94,7 +92,8 @@ def geometry_by_group(
     fields: dict[str, dict[str, float | None]] = defaultdict(dict)
     for group in (*members, "total"):
         rows = weight if group == "total" else weight[members[group]]
-        measured = metrics.geometry(rows, center=center) if len(rows) else UNDEFINED
-        for field, value in measured._asdict().items():
+        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
+        for field in metrics.Geometry._fields:
+            value = measured.get(field, math.nan)
             fields[field][group] = None if math.isnan(value) else value
     return dict(fields)

@@ -34,10 +34,9 @@ def neighbors(
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts
-        by rank; † marks rare tokens. Beside it a row has `word`, its `tokens`, the `path` of the
-        model and `neighbors`. A token has `token`, `readable`, `index`, `count` (in the training
-        text) and `group`, None where they are not known; a neighbor has its `cosine` too. Facts:
-        `groups`, their sizes or None.
+        by rank; † marks rare tokens. Beside it a row has `word`, its `tokens` and `neighbors`. A
+        token has `token`, `readable`, `index`, `count` (in the training text) and `group`, None
+        where they are not known; a neighbor has its `cosine` too.
     """
     vocabulary = load_embedding_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)

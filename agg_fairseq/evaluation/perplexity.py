@@ -38,7 +38,7 @@ def perplexity(
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of
             transformers.
         calibrate: split or other text, on which one offset per group is fitted for the calibrated
-            columns; None: no such columns.
+            columns; None: no columns.
         shares: of these offsets; with each, say 0.4, the model has a row `NAME, 40%` of calibrated
             `perplexity` and `expected_over_observed`.
         occurrences_in: group tokens by how often they occur in another text instead: 100 times or
@@ -53,10 +53,9 @@ def perplexity(
         `unique_predictions`, `expected_over_observed` and the fields of `metrics.Geometry` by
         group, and with `calibrate` also `calibrated_perplexity` and
         `calibrated_expected_over_observed`, with `moved_from` also `moved`; beside the measures
-        `path`, `matrix`, `tokens` (targets scored), `criterion` (the options that it was trained
-        with), and `offsets` by group (nats). The row `human` has the distinct targets, and
-        `unigram` the E/O of a model that always predicts the training frequencies.
-        Facts: `groups`, their sizes, and `targets`, those scored, by group.
+        `tokens` (targets scored), `criterion` (the options that it was trained with), and `offsets`
+        by group (nats). The row `human` has the distinct targets, and `unigram` the E/O of a model
+        that always predicts the training frequencies. Facts: `targets`, those scored, by group.
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
@@ -78,8 +77,7 @@ def perplexity(
         if not torch.equal(statistics.counts, first.counts):
             raise UserError(
                 f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} "
-                f"of {next(iter(models.values()))}, which can read other sentences or blocks; measure "
-                "them one at a time"
+                f"of {next(iter(models.values()))}; measure them one at a time"
             )
         row = rows[name] = {
             "path": str(model),

@@ -169,7 +169,7 @@ class PlainText:
         network = load_pretrained(models[name].path, dtype=torch.float32)
         from transformers.models.auto import modeling_auto
 
-        # A masked model also has logits for all tokens, each from both of its sides.
+        # A masked model, too, has logits for all tokens.
         causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
         if type(network).__name__ not in causal:
             raise UserError(

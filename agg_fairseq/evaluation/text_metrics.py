@@ -40,8 +40,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Returns:
         Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu`
         and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by
-        group, None where undefined; beside the measures `tokens`, their number, and `path`. Facts:
-        `groups`, their sizes or None.
+        group; beside the measures `tokens`, their number.
     """
     check_row_names(texts, HUMAN)
     everything, references = {}, None

@@ -40,14 +40,11 @@ def word_similarity(
             lower case, and all pairs whose cosine is defined.
 
     Returns:
-        Result: a row per model with `spearman` (−1 to 1) by data set, None where fewer than two
-        pairs are covered or all cosines or scores are the same, `covered` by data set, and `path`;
-        then the row `pairs`, how many are covered, as texts `4/7`: one row for all models, or one
-        for each if they differ. Facts: `pairs`, the size of each data set.
+        Result: a row per model with `spearman` (−1 to 1) and `covered` by data set; then the row
+        `pairs`, how many are covered, as texts `4/7`: one row for all models, or one for each if
+        they differ. Facts: `pairs`, the size of each data set.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
-    import scipy.stats  # noqa: F401 — found missing before the work starts
-
     tokenizer = replace(tokenizer, after_space=not as_published)
     word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
 
@@ -70,8 +67,7 @@ def word_similarity(
             second.append(tokens(other))
             scores.append(score)
     rows, covered = {}, {}
-    progress = tqdm(models.items(), "word similarity", leave=False, disable=None)
-    for name, model in progress:
+    for name, model in tqdm(models.items(), "word similarity", leave=False, disable=None):
         weight = model.output_embedding.weight
         row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
         shown = {}

@@ -4,17 +4,15 @@
     p1 = softmax over the C classes of H Uᵀ        p2 = softmax over the tokens of one class of H Wᵀ
 
 with U (C, D) and W (V, D). In training `p2` is needed only inside the target's class: position i
-costs `C + |class of y_i|` products of length D instead of V. Where MefMax gives every class the
-same mass, that is V/C in the mean over positions. With label smoothing every token has some of the
-target distribution, so every class is needed and the cost is that of the full softmax.
+costs `C + |class of y_i|` products of length D instead of V. With label smoothing every token has
+some of the target distribution, so the cost is that of the full softmax.
 
 Both terms are softmax layers over a part of the rows of [U; W], whose gradients are formed on the
 way: the class term for all positions, the token term for positions that are sorted by the class of
-their targets, so that each class takes a slice of them. MefMax makes dozens of classes, of which
-most are small, and on a GPU a small product takes as long as its launch. So neighboring classes are
-merged into one product, and the logits of another class than the target's masked, where this costs
-less than the launches that it saves. Beyond inputs and gradients, the loss holds one chunk of
-logits and the rows of one class.
+their targets, so that each class takes a slice of them. Most classes are small, and on a GPU a small
+product takes as long as its launch: where it costs less, neighboring classes are merged into one
+product, and the logits of another class than the target's masked. Beyond inputs and gradients, the
+loss holds one chunk of logits and the rows of one class.
 """
 
 from itertools import pairwise
@@ -78,9 +76,8 @@ def factorized_cross_entropy(
 ) -> FactorizedOutput:
     """The negative log-likelihood of the factorized softmax; ValueError for shapes that do not fit.
 
-    Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed, without the logits of
-    any class but the target's. `backward` may run once, since the graph holds the gradients
-    themselves.
+    Equal in value and gradient to `F.nll_loss` of `joint_log_prob`, summed. `backward` may run once,
+    since the graph holds the gradients themselves.
 
     Args:
         features: (..., D) H, floating point.
@@ -100,8 +97,7 @@ def factorized_cross_entropy(
         >>> round(out.class_nll.item(), 4), round(out.token_nll.item(), 4)  # log 2, log 3
         (0.6931, 1.0986)
 
-    Reference: Choi et al. (2020), "F²-Softmax: Diversifying Neural Text Generation via Frequency
-    Factorized Softmax", Eqs. 2–4.
+    Reference: Choi et al. (2020), Eqs. 2–4.
     """
     check_arguments(features, target, label_smoothing)
     check_classes(weight, class_weight, classes)
@@ -154,7 +150,7 @@ def _values_and_gradients(
     share, at_target = label_smoothing / classes.vocabulary, 1 - label_smoothing
     rest = torch.zeros_like(log_p1) if share else None  # n, the loss of the shares
 
-    # The class term is small, and all in float32, since each row of U is a sum over many positions.
+    # All in float32, since each row of U is a sum over many positions.
     of_class = order.of_class[: len(kept)].long()
     shares = None if rest is None else Shares(share * classes.sizes.to(wide), rest)
     _add_term(

@@ -26,35 +26,27 @@ def decoupled_log_prob(
         p'(k) = p2(k | c)                       if k is in the chosen class c
               = e^-25 p1(c(k)) / |c(k)|         otherwise
 
-    The paper has 0 outside. The remainder is drawn once in 10^11 samples and wins no search. But it
-    keeps what a generator does besides choosing well defined: a forced prefix, the end of the
-    sentence at the length limit, or a class all of whose tokens are forbidden. Outside, tokens are
-    ordered by class only, so no other logits are needed.
+    The paper has 0 outside. The remainder is drawn once in 10^11 samples and wins no search, but
+    defines what a generator does besides choosing: a forced prefix, the end of the sentence at the
+    length limit, or a class all of whose tokens are forbidden.
 
     Args:
         features: this and the next three as of `joint_log_prob`.
         chosen: (...) int64 in [0, C), the class of each position; see `choose_class`.
 
     Returns:
-        (..., V), at least float32, finite everywhere; carries no gradient.
-
-    Cost: at each position the products with U and with the chosen class's rows of W, and writing V
-    values. Rows of W that the order of the dictionary scatters are copied.
+        (..., V), at least float32, finite everywhere; carries no gradient. It costs the products
+        with U and with the chosen class's rows of W, and writing V values.
     """
     check_classes(weight, class_weight, classes)
     with torch.no_grad():
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
-        # Every position first gets what its tokens have outside the chosen class, e^-25 p1(c(k)) /
-        # |c(k)|.
         log_p1 = class_log_prob(features, class_weight)  # N x C
-        # N x C
         outside = log_p1.clamp(min=-LEAST_CLASS) - classes.sizes.log() - OUTSIDE
         log_probs = outside.index_select(1, classes.of_token)  # N x V
 
-        # Then log p2 replaces it inside.
-        # All logits are formed on a GPU: to learn which classes were chosen, its host would wait,
-        # and then launch a few products for each class.
+        # All logits are formed on a GPU: to learn which classes were chosen, its host would wait.
         if features.is_cuda:
             is_inside = classes.of_token == chosen[:, None]  # N x V
             logits = (

@@ -20,9 +20,8 @@ class FactorizedSoftmax(nn.Module):
     """F²-Softmax, `p(k | h) = p1(c(k) | h) · p2(k | c(k), h)`, in the place of
     `nn.AdaptiveLogSoftmaxWithLoss`.
 
-    Its state holds the class of each token beside the weights, so that it can be restored without
-    the counts that the classes were made from. A state with another number of classes replaces the
-    classes that the module was built with.
+    Its state holds the class of each token beside the weights, and replaces the classes that the
+    module was built with.
 
     Args:
         in_features: D.
@@ -40,7 +39,7 @@ class FactorizedSoftmax(nn.Module):
         >>> layer.log_prob(features).exp().sum(-1).allclose(torch.ones(2, 3))
         True
 
-    Reference: Choi et al. (2020), "F²-Softmax", Eqs. 2–4 and 7.
+    Reference: Choi et al. (2020), Eqs. 2–4 and 7.
     """
 
     class_of_token: Tensor  # (V,) int64
@@ -68,8 +67,6 @@ class FactorizedSoftmax(nn.Module):
     def forward(self, input: Tensor, target: Tensor) -> TargetLogProb:
         """Log-probabilities of the targets, and their mean negative, at about 1/C of the full
         softmax's cost.
-
-        `factorized_cross_entropy` also takes label smoothing, and returns both terms.
 
         Args:
             input: (..., D) H, features.

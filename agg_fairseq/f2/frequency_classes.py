@@ -16,10 +16,7 @@ ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
 
 def mefmax(counts: Tensor) -> Tensor:
     """The classes of the highest mean efficiency among those that cut the frequency mass into equal
-    parts.
-
-    Each number of classes K costs a binary search per cut-off, K log V: milliseconds for 50,000
-    tokens of a language.
+    parts, in K log V operations for each number K of them.
 
     Args:
         counts: (V,) occurrences in the training set, not negative and not all zero. A token that
@@ -32,9 +29,8 @@ def mefmax(counts: Tensor) -> Tensor:
         >>> mefmax(torch.tensor([1, 10, 1, 1, 10, 10, 1, 1, 1]))
         tensor([2, 0, 2, 2, 0, 1, 2, 2, 2])
 
-    Reference: Choi et al. (2020), "F²-Softmax", Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal
-    efficiencies the smallest number of classes is kept, as in the paper. A last class that would be
-    empty is dropped.
+    Reference: Choi et al. (2020), Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal efficiencies the
+    smallest number of classes is kept, as in the paper. A last class that would be empty is dropped.
     """
     ranked, cumulative = _ranked(counts)
     p = np.diff(cumulative, prepend=0) / cumulative[-1]  # V
@@ -89,25 +85,17 @@ def equal_token(counts: Tensor, number: int) -> Tensor:
 
 
 def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
-    """The classes by the name of the assignment, one of `ASSIGNMENTS`, from counts as `mefmax`
-    takes them.
-
-    `number` is C, or 0 for mefmax, which finds it itself.
-    """
-    if (assignment == "mefmax") != (number == 0):
-        needed = (
-            "no --f2-classes, since it finds their number"
-            if number
-            else "--f2-classes, the number of classes"
-        )
-        raise ValueError(
-            f"--f2-assignment {assignment}: expected {needed}, got --f2-classes {number}"
-        )
+    """The classes by one of `ASSIGNMENTS`, from counts as `mefmax` takes them; `number`: C, or 0 for
+    mefmax, which finds it itself."""
     if assignment == "mefmax":
+        if number:
+            raise ValueError(
+                f"--f2-assignment mefmax: expected no --f2-classes, since it finds their number, "
+                f"got {number}"
+            )
         return mefmax(counts)
-    return {"equal-frequency": equal_frequency, "equal-token": equal_token}[assignment](
-        counts, number
-    )
+    with_number = {"equal-frequency": equal_frequency, "equal-token": equal_token}
+    return with_number[assignment](counts, number)
 
 
 def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> float:
@@ -130,8 +118,7 @@ def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> fl
 
 
 def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,), in whole
-    numbers."""
+    """Tokens by decreasing count (V,), and the cumulative counts along that order (V,)."""
     if counts.is_floating_point() or counts.min() < 0 or counts.sum() == 0:
         raise ValueError(
             f"frequency classes: expected whole counts, none negative and not all "

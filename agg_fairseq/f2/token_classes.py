@@ -90,22 +90,16 @@ class TokenClasses:
         return len(self.of_token)
 
     def tokens(self, first: int, last: int) -> slice | Tensor:
-        """The tokens of the classes from `first` to `last` (included), in the order of their ranks.
-
-        A slice of the dictionary, which copies nothing, where there is one class of consecutive
-        tokens; else indices (n,).
-        """
+        """The tokens of the classes from `first` to `last` (included), in the order of their ranks:
+        a slice of the dictionary for one class of consecutive tokens; else indices (n,)."""
         run = self.runs[first]
         if first == last and run is not None:
             return run
         return self.order[self.starts[first] : self.starts[last + 1]]
 
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
-        """Sorts positions by the class of their targets (...).
-
-        Nothing waits for a GPU here. Where the targets are known before the features, call this
-        before the model runs, so that the numbers have arrived when the loss needs them.
-        """
+        """Sorts positions by the class of their targets (...), without waiting for a GPU: called
+        before the model runs, the numbers have arrived when the loss needs them."""
         token, ignored = known_targets(target, self.vocabulary, ignore_index)
         number = self.of_token[token].masked_fill(ignored, self.number)
         of_class, positions = number.int().sort(stable=True)  # a GPU sorts 32 bits in half the time
@@ -114,10 +108,8 @@ class TokenClasses:
         return SortedTargets(positions, self.rank[token][positions], of_class, HostCopy(starts))
 
     def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
-        """A reduction of (N, V) over the tokens of each class: (N, C).
-
-        `reduction` is one such as `torch.sum`, and `nothing` the value that does not change it.
-        """
+        """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);
+        `nothing` is the value that does not change it."""
         for columns, is_empty in self.tables:
             parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
             values = reduction(parts.masked_fill_(is_empty, nothing), 2)

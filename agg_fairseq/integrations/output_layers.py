@@ -154,7 +154,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     if info["missing_keys"]:
         raise UserError(
             f"{saved}: found no {sorted(info['missing_keys'])[0]}; expected all parameters of a "
-            f"{model_class.__name__}, as save_pretrained writes them"
+            f"{model_class.__name__}"
         )
     del config.transformers_weights, model.config.transformers_weights
     layer = model.get_output_embeddings()
@@ -171,7 +171,6 @@ def _plain_head(model: Any) -> nn.Linear:
     if type(head) is not nn.Linear or head.bias is not None:
         found = "one with a bias" if type(head) is nn.Linear else type(head).__name__
         raise UserError(
-            f"found {found} as output layer of {type(model).__name__}; expected an "
-            "nn.Linear without bias"
+            f"found {found} as output layer of {type(model).__name__}; expected nn.Linear, no bias"
         )
     return head

@@ -52,8 +52,7 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     included, and a(i) as of `LinkCounts.labels`. Rows of zeros (padding) have no direction and are
     excluded, with their links.
 
-    Computed in float64, a few rows of cosines at a time: O(V²·D) operations if all tokens were
-    linked, and O(V·D + P) memory.
+    Computed in float64, with O(V²·D) operations if all tokens were linked, and O(V·D + P) memory.
 
     Args:
         weight: W (V, D) embeddings.
@@ -71,7 +70,7 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     rows, columns, counts = (part.to(w.device) for part in links.labels(len(w)))
     values = w.new_full((len(w),), math.nan)
     chunks = links.tokens().to(w.device).split(max(1, BLOCK_COSINES // len(w)))
-    for chunk in tqdm(chunks, desc="AlignSim", unit="chunk", disable=None, leave=False):
+    for chunk in tqdm(chunks, "AlignSim", leave=False, disable=None):
         cosines = directions[chunk] @ directions.t()  # C x V
         # Eq. 16 up to a factor, on which Eq. 17 does not depend
         inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)
@@ -88,27 +87,24 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
 
 
 def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
-    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information: the baseline
-    to compare with.
-
-    The links are between tokens below V = `vocabulary`.
+    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information, for links
+    between tokens below V = `vocabulary`.
 
     It is high for words that are the same in both languages, since these are mostly aligned with
-    themselves, whatever the embeddings. In closed form, with O(P) operations apart from sorting:
-    `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
+    themselves. In closed form, `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
     """
     rows, columns, counts = links.labels(vocabulary)
     others = math.exp(-TEMPERATURE)  # â of every other word, where the word itself has 1
     sums = torch.zeros(2, vocabulary, dtype=torch.float64)
     sums[0].index_add_(0, rows, torch.where(rows == columns, counts, counts * others))
     sums[1].index_add_(0, rows, counts.square())
-    # Where there is no link, the length is 0, and so the result NaN.
+    # NaN where there is no link, since the length is 0
     return (sums[0] / (sums[1].sqrt() * math.sqrt(1 + (vocabulary - 1) * others**2))).clamp(max=1)
 
 
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
-    """The mean of the values (V,) that are not NaN, in each group and over all tokens as `total`;
-    None without such."""
+    """The mean of the values (V,) that are not NaN, by group and over all as `total`; None without
+    such."""
     means = {}
     for name in (*groups.names, "total"):
         selected = values if name == "total" else values[groups.members(name)]

@@ -41,9 +41,7 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
 
 def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     """BLEU of lines of tokens, separated by spaces, with compounds split, as fairseq's
-    compound_split_bleu.sh.
-
-    As in fairseq-score, an empty line counts as one token, its end.
+    compound_split_bleu.sh. As in fairseq-score, an empty line counts as one token, its end.
 
     Reference: Vaswani et al. (2017).
     """
@@ -54,9 +52,7 @@ def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu
 
 
 def split_compounds(line: str) -> str:
-    """Makes tokens of the parts of a compound.
-
-    As fairseq does it, from left to right and not overlapping: of `a-b-c`, only the first hyphen is
+    """Makes tokens of the parts of a compound, as fairseq does: of `a-b-c`, only the first hyphen is
     split.
 
     Examples:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 CHUNK_ROWS = 8192
-"""Rows that are converted to float64 at a time: a copy of the whole embedding would be twice the
-model."""
+"""Rows that are converted to float64 at a time."""
 
 
 def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
@@ -150,8 +149,8 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
     Args:
         weight: (V, D) embeddings.
-        center: (D,) the vector that the centered measures subtract, such as `mean_row` of the whole
-            matrix if `weight` is a group of its rows; None: the mean row of `weight`.
+        center: (D,) what the centered measures subtract, such as `mean_row` of the matrix of which
+            `weight` is a group of rows; None: the mean row of `weight`.
     """
     mean = mean_row(weight)
     center = mean if center is None else center.to(mean)
@@ -176,10 +175,8 @@ def singular_values(weight: Tensor) -> Tensor:
 
 
 def principal_projection(weight: Tensor) -> Tensor:
-    """`weight` (V, D) in the coordinates of its first two right singular vectors: (V, 2).
-
-    Not centered, so that a common direction of all embeddings is visible. The sign of each axis is
-    chosen so that the mean of the rows is not negative on it.
+    """`weight` (V, D) in the coordinates of its first two right singular vectors: (V, 2), not
+    centered, and with signs by which the mean of the rows is not negative on an axis.
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """

@@ -4,10 +4,7 @@ Every probability factors through the group of its token, as F²-Softmax factors
 
     −log P[y]  =  −log P(g_y)  −  log(P[y] / P(g_y)),        P(g) = Σ_{k in g} P[k]
 
-The first part says whether the model expects the right group, the second whether it knows which
-token of the group comes. A constant on the logits of all tokens of a group changes the first part
-only. So the perplexity of rare tokens can be made lower by expecting rare tokens more often, and
-the perplexity within the group cannot.
+A constant on the logits of all tokens of a group changes the first part only (docs/evaluation.md).
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ from .groups import UNSEEN, FrequencyGroups
 class NextTokenStatistics:
     """Sufficient statistics of teacher-forced next-token prediction.
 
-    They are summed up on the device of the predictions, which waits for nothing until they are
-    read.
+    They are summed up on the device of the predictions.
 
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
@@ -116,8 +112,7 @@ class NextTokenStatistics:
         the prediction.
 
         `expected_over_observed` is Σ_i P_i(g), divided by the number of targets of the group, a
-        measure of our own: 1 for a model that is calibrated on this text; 2 for one that gives the
-        group twice the probability that it deserves on average. Compare it with
+        measure of our own: 1 for a model that is calibrated on this text. Compare it with
         `frequencies_over_observed`.
         """
         self._move(torch.device("cpu"))
@@ -150,11 +145,7 @@ class NextTokenStatistics:
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all
-        positions.
-
-        Where the text has fewer rare tokens than the training set, a model that has learned their
-        frequency is above 1.
-        """
+        positions."""
         shares = counts.to(self._nll) / counts.sum()
         return self._over_observed(
             torch.zeros_like(self._expected).index_add(0, self._columns, self.tokens * shares)

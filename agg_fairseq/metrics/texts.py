@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 Text = Sequence[str]
 ABSENT = 1e-10  # probability in `kl_divergence` of a token that the texts of one side lack
 SHORTEST_PHRASE, LONGEST_PHRASE = 3, 90
-"""Number of tokens of the phrases that `repetition` looks for. Shorter ones count if they are
-repeated often enough."""
-# a phrase that is repeated more often than this counts in `repetition`, however short it is
-OFTEN = 50
+"""Number of tokens of the phrases that `repetition` looks for."""
+OFTEN = 50  # a phrase that is repeated more often counts however short it is
 SMOOTHING = 0.1
 """Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with
 NLTK's ε."""
@@ -88,13 +86,10 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     """
     _refuse_strings(texts)
     lengths = list(map(len, texts))
-    # for each length, that of another text; of two the shorter
     occurrences, closest = Counter(lengths), {}
-    # n lengths are of n²/2 tokens or more: a linear cost
     for length, number in occurrences.items():
         others = [length] if number > 1 else occurrences.keys() - {length}
         closest[length] = min(others, key=lambda other: (abs(other - length), other))
-    # N lists, a number per text
     matches, scores = [], []
     for order in range(1, max_order + 1):
         matches.append(_clipped_matches(texts, order))  # a number per text
@@ -121,10 +116,8 @@ def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
     """For each text, the number of its k-grams that match, each clipped at its highest count in any
     other text.
 
-    The other texts need not be compared one by one. A k-gram that occurs c times in a text is
-    clipped at the highest count among the others. That is c or more if some text has more than c,
-    or if two texts have c; otherwise this text alone has the highest count of all, and the limit is
-    the second highest.
+    Of a k-gram that occurs c times in a text, the highest count among the others is c or more if
+    some text has more than c, or two texts have c; otherwise it is the second highest of all.
     """
     counts = [Counter(ngrams(text, order)) for text in texts]
     highest: dict[tuple[str, ...], int] = {}

@@ -8,9 +8,7 @@ from torch.nn.functional import normalize
 
 from .isotropy import row_chunks
 
-# decimals to which cosines are rounded, so that those that differ only by the order of a sum are
-# tied
-DECIMALS = 12
+DECIMALS = 12  # of cosines, so that those that differ only by the order of a sum tie
 
 
 def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
@@ -77,10 +75,8 @@ def word_similarity(
 def nearest_neighbors(
     weight: Tensor, queries: Tensor, k: int, excluded: Sequence[Collection[int]]
 ) -> list[list[tuple[int, float]]]:
-    """The k rows of `weight` with the largest cosine to each query, in float64; ties go to the
-    first row.
-
-    Cosines are rounded to 12 decimals, so that rows of the same direction tie.
+    """The k rows of `weight` with the largest cosine to each query, in float64, rounded to 12
+    decimals; ties go to the first row.
 
     Args:
         weight: (V, D) embeddings; rows of zeros are never neighbors.

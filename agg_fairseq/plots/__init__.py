@@ -1,14 +1,11 @@
 """The papers' pictures, as functions that return a matplotlib Figure.
 
-Pictures are drawn from checkpoints, from logs of fairseq-train, and from Results of
-`agg_fairseq.evaluation`.
+from agg_fairseq.checkpoints import open_models
+from agg_fairseq.plots import projection
 
-    from agg_fairseq.checkpoints import open_models
-    from agg_fairseq.plots import projection
-
-    runs = open_models(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
-    figure = projection(runs, "data-bin/wikitext-2")
-    figure.savefig("projection.png")
+runs = open_models(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
+figure = projection(runs, "data-bin/wikitext-2")
+figure.savefig("projection.png")
 """
 
 from .embeddings import projection, similarity, singular_values

@@ -104,8 +104,7 @@ def similarity(
     for word in words:
         if word not in row_of:
             raise UserError(
-                f"--words: found no token {word!r}; expected one as dict.txt or tokenizer.json has "
-                "it"
+                f"--words: found no token {word!r}; expected one of dict.txt or tokenizer.json"
             )
     size = len(checkpoints)
     figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)

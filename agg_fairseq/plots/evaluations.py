@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ..columns import METRICS, column_titles
-from ..data.binarized import count_tokens, load_dictionary
+from ..data.binarized import count_tokens, load_dictionary, training_pair
 from ..errors import UserError
 from ..metrics.groups import MASS_GROUPS
 from ..names import HUMAN, UNIGRAM
@@ -205,16 +205,11 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
         if (folder / "dict.txt").is_file():
             counts[name] = count_tokens(folder, load_dictionary(folder))
             continue
-        splits = sorted(folder.glob("train.*-*.*.bin"))
-        if not splits:
-            raise UserError(
-                f"{folder}: found neither dict.txt nor train.*-*.*.bin, which "
-                "fairseq-preprocess writes"
-            )
-        for split in splits:
-            language = split.stem.rsplit(".", 1)[1]
+        pair = training_pair(folder)
+        for language in pair:
             dictionary = load_dictionary(folder, f"dict.{language}.txt")
-            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split.stem)
+            split = f"train.{'-'.join(pair)}.{language}"
+            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split)
     figure, (axis,) = style.new_panels()
     for index, (name, of_tokens) in enumerate(counts.items()):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from tqdm import tqdm
@@ -87,9 +86,7 @@ def _over_updates(
     members = list(map(by_frequency.members, GROUPS))
     for name, checkpoints in runs.items():
         updates, values = [], []
-        for checkpoint in tqdm(
-            checkpoints, desc=name, unit="checkpoint", disable=None, leave=False
-        ):
+        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
             checkpoint.check_vocabulary(len(vocabulary.tokens), data)
             weight = checkpoint.output_embedding.weight
             updates.append(checkpoint.updates)
@@ -97,7 +94,7 @@ def _over_updates(
         yield name, updates, list(zip(*values, strict=True))
 
 
-def _draw(axis: Any, logs: Logs, tag: str, value: str, expected: str) -> None:
+def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:
     """Draws a logged value over the updates, a curve for each log; UserError if one has none."""
     for index, (name, log) in enumerate(logs.items()):
         points = {}

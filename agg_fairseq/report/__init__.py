@@ -116,8 +116,7 @@ def write_report(
         del makers["Other results"]
     blocks: dict[str, list[Block]] = {}
     errors = []
-    progress = tqdm(makers.items(), desc="report", unit="section", disable=None, leave=False)
-    for title, make in progress:
+    for title, make in tqdm(makers.items(), "report", leave=False, disable=None):
         try:
             blocks[title] = make()
         except UserError as error:  # the other sections are worth having
@@ -177,9 +176,7 @@ class Sections:
                 logs[name] = log
         if not logs:
             return [f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."]
-        caption = (
-            "Perplexity over the updates, of the training batches and of the validation split."
-        )
+        caption = "Perplexity over the updates, of training batches and of the validation split."
         return [picture(plots.learning_curves(logs), caption)]
 
     def predictions(self) -> list[Block]:

@@ -1,4 +1,4 @@
-"""The settings of runs: where they differ, and which runs differ by the seed alone."""
+"""The settings of runs, and where they differ."""
 
 from __future__ import annotations
 

@@ -142,6 +142,7 @@ def test_values_of_seeds_in_a_table(values, shown):
         ("mean_cosine", 0.1, -0.3, "-0.400", WORSE),
         ("mean_cosine", 0.3, -0.301, "-0.601", SAME),  # on the other side of 0, as far away
         ("mean_cosine", 0.01, 0.0104, "+0.000", SAME),  # less than half a unit of the last decimal
+        ("mean_cosine", 0.01, 0.0107, "+0.001", WORSE),  # more
         ("rare_frequent_cosine", 0.5, 0.8, "+0.300", ""),
         ("repetition", 30.0, 10.0, "-20.00", BETTER),  # nearer to the 5 of the human texts
         ("repetition", 6.0, 0.0, "-6.00", WORSE),

@@ -128,7 +128,7 @@ def test_a_matrix_chosen_by_its_name(tmp_path):
     assert torch.equal(found.weight, INPUT)
     for name, words in (
         ("lm_heat.weight", "such as lm_head"),
-        ("model.norm.weight", "found model.norm.weight of sh"),
+        ("model.norm.weight", "of shape (12,) as model.norm.weight"),
     ):
         assert words in refusal(lambda name=name: PretrainedModel(path, name).output_embedding)
 
