@@ -18,8 +18,7 @@ def write_checkpoints_atomically() -> None:
 
 
 class AtomicPathManager(PathManager):
-    """fairseq's `PathManager`, but local files are replaced atomically; other paths are passed
-    through unchanged."""
+    """fairseq's `PathManager`, but local files are replaced atomically."""
 
     @staticmethod
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
@@ -33,8 +32,7 @@ class AtomicPathManager(PathManager):
 
     @staticmethod
     def rename(src: str, dst: str) -> None:
-        """Renames a file once its contents are on the disk: else a power failure may leave the name
-        without them."""
+        """Renames a file once its contents are on the disk, lest a power failure lose them."""
         with open(src, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(src, dst)

@@ -22,8 +22,8 @@ def continuation(
     evaluation, that it was in.
 
     Args:
-        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest by their
-            probabilities, which are made to add up to 1 (Fan et al. 2018).
+        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest, whose
+            probabilities are made to add up to 1 (Fan et al. 2018).
         generator: of the CPU, so that a seed means the same on all devices; None is torch's own.
         forbidden: tokens that are never chosen (padding).
     """

@@ -1,5 +1,4 @@
-"""The optimizers of this package for fairseq's `--optimizer`. Importing this module registers
-them."""
+"""Optimizers for fairseq's `--optimizer`. Importing this module registers them."""
 
 import logging
 from dataclasses import dataclass

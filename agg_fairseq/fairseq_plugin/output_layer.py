@@ -78,7 +78,7 @@ def features_of(
 
 @contextmanager
 def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Lets a decoder call `function` in place of its `output_layer`, if it has one."""
+    """Lets a decoder call `function` as its `output_layer`, if it has one."""
     if not hasattr(decoder, "output_layer"):
         yield
         return
@@ -138,7 +138,7 @@ class _Connected(torch.autograd.Function):
 
 
 def _is_copy_of_ddp(output: Tensor, features: Tensor) -> bool:
-    """Is this the clone that DDP makes of the output of its module?"""
+    """Is this the clone that DDP makes of its module's output?"""
     if output.grad_fn is None:
         return features.grad_fn is None and torch.equal(output, features)
     origins = {node for node, _ in output.grad_fn.next_functions}

@@ -29,13 +29,9 @@ def score_split(
     """Gives log P (n, V), in nats, and the targets (n,) of a chunk of positions at a time: those
     that fairseq-eval-lm counts, or the target side of the pairs of a translation model.
 
-    Args:
-        length: tokens per block of a language model, its context included; None: pairs.
-        context: tokens before each block that are not scored.
-        max_tokens: per batch; None: 2048, or a block where that is longer.
-
-    Raises:
-        UserError: the model has too few positions.
+    `length` is the number of tokens per block of a language model, with `context` of them before
+    that are not scored; None: pairs. A batch has `max_tokens`; None: 2048, or a longer block.
+    UserError if the model has too few positions.
     """
     model, task = build_model(checkpoint, data, {"sample_break_mode": "none"})
     model.to(device)

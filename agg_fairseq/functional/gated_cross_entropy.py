@@ -28,8 +28,7 @@ not make them underflow before the loss scale is applied. The products take the 
 features (under autocast, autocast's) and are summed in float32 (float64 for float64 features); in
 between, everything is in float32. In float16, whose smallest number is above the tail of P,
 residuals are multiplied by up to 2^10 before they are rounded. The host waits for a GPU only to
-learn how many positions are common, rare and ignored, and not even for that if `order_positions`
-was called before the model's forward pass.
+learn how many positions are common, rare and ignored (see `order_positions`).
 """
 
 import math
@@ -71,8 +70,8 @@ def gated_cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """torch's `F.linear_cross_entropy` with gates: the cross-entropy of a linear layer, whose
-    gradient into the layer is gated.
+    """The cross-entropy of a linear layer, whose gradient into the layer is gated: torch's
+    `F.linear_cross_entropy` with gates.
 
     Equal in value, and without gates in gradient, to
 
@@ -88,7 +87,7 @@ def gated_cross_entropy(
         gates: how much of the gradient each row of W and entry of b receives; None is all of it.
         reduction: "mean" over the targets, "sum", or "none", for which the gradient is formed in
             the backward pass, where the logits are computed once more.
-        ignore_index: target value of the positions that contribute nothing (padding).
+        ignore_index: the target at positions that contribute nothing (padding).
         label_smoothing: ε in [0, 1]. As torch does it, each token gets ε/V, and the target the rest.
 
     Returns:
@@ -174,8 +173,7 @@ def gated_likelihood(
         scale: s, not 0: the logits are s (H Wᵀ + b).
         softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; not with `adv_epsilon`.
         predict: also return the arg-max of P, without `adv_epsilon`.
-        order: the result of `order_positions` for these targets, gates and `ignore_index`; None
-            calls it, and then waits for a GPU.
+        order: of `order_positions`, for the same arguments; None calls it, and waits for a GPU.
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
@@ -273,7 +271,7 @@ def order_positions(
 def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Targets (...) as (N,), with 0 in place of `ignore_index`; and which were ignored, (N,).
 
-    RuntimeError for a target out of [0, V), but not on a GPU, which checks what it selects by them.
+    RuntimeError for one out of [0, V), but not on a GPU, which checks what it selects by them.
     """
     y = target.reshape(-1)
     ignored = y == ignore_index
@@ -490,7 +488,7 @@ def values_of_positions(
 def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
     """−log P[y] (C,), from −log P'[y] where the target's logit is lowered by m (C,).
 
-    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] + m). So
+    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] + m), so that
     log A − z[y] + m is −log P' + log(1 − P').
     """
     return F.softplus(nll + torch.log(-torch.expm1(-nll)) - margin)
@@ -508,7 +506,7 @@ def with_gradients(
     positions: int,
 ) -> Tensor:
     """The sum of losses (N,) over so many `positions`, as a function of `inputs` with these
-    gradients, None where none is wanted.
+    gradients, if wanted.
 
     `backward` multiplies the gradients in their own memory: a second run is a RuntimeError, and so
     are second derivatives. A loss without positions has a gradient of 0, also where it is divided

@@ -22,10 +22,6 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
         ValueError: the shape is not (`vocabulary`,); or a number is negative, above 2^53, or not
             whole within a thousandth.
 
-    Examples:
-        >>> import torch
-        >>> whole_counts(torch.tensor([3.0, 0.0]))
-        tensor([3, 0])
     """
     if counts.dim() != 1 or vocabulary not in (None, len(counts)):
         size = "V" if vocabulary is None else vocabulary
@@ -42,7 +38,7 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
 
 
 def check_open_interval(name: str, value: float) -> float:
-    """Returns `value`; raises ValueError if it is not in (0, 1)."""
+    """Returns a value in (0, 1), or raises ValueError."""
     if not 0 < value < 1:
         raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")
     return value
@@ -80,7 +76,7 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
 
 
 def frequency_ranks(counts: Tensor, excluded: Tensor | None = None) -> Tensor:
-    """The rank of each token by decreasing count, from 0 for the most frequent one: (V,) int64.
+    """The rank of each token by decreasing count, from 0: (V,) int64.
 
     Of equal counts the higher index ranks as rarer, since dictionaries of fairseq are sorted by
     frequency. The ranks of excluded tokens (V,) come after those of all others.
@@ -137,7 +133,7 @@ def rare_tokens(
 
 @dataclass(frozen=True)
 class Gates:
-    """The gates G of an update, by the kind of the target.
+    """The gates G of an update.
 
     Args:
         rare: (V,) bool, the rare tokens R. Outside R every gate is 1.
@@ -194,8 +190,8 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
 def agps_gates(
     counts: Tensor, present: Tensor, rare: Tensor, *, mu1: float, mu2: float, variant: str = "eq15"
 ) -> Gates:
-    """The gates of AGPS for a batch (Yu et al. 2021, Eqs. 13–15), on the rare tokens that are no
-    target in it; else 1.
+    """The gates of AGPS (Yu et al. 2021, Eqs. 13–15), on the rare tokens that are no target in a
+    batch; else 1.
 
     With `f1[k] = min(c[k] / μ1, 1)` and `f2[k] = min(c[k] / μ2, 1)`, the gate of such a token is
 
@@ -207,7 +203,7 @@ def agps_gates(
         counts: (V,) c, occurrences as a target in the training set.
         present: (V,) bool, the tokens that are a target in the batch.
         rare: (V,) bool, R.
-        mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
+        mu1: μ1 > 0, in occurrences; in the paper above the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
 

@@ -1,8 +1,6 @@
-"""Parts of a softmax layer over a chunk of positions: products in the dtypes that a device has,
-and between them the losses and the residual dL/dz.
-
-The residual is formed in the memory of the logits. On a GPU one kernel reads a row and writes it
-(`softmax_kernel.py`); elsewhere, and on a GPU without Triton, operations of torch do the same.
+"""Parts of a softmax layer over a chunk of positions: products, and between them the losses and the
+residual dL/dz, in the memory of the logits: on a GPU by one kernel (`softmax_kernel.py`), elsewhere
+and without Triton by operations of torch.
 """
 
 import functools
@@ -62,7 +60,7 @@ def working_dtype(given: Tensor) -> torch.dtype:
 
 
 def product_dtype(features: Tensor) -> torch.dtype:
-    """The dtype in which a linear layer multiplies the features: theirs, or that of autocast."""
+    """The dtype in which a linear layer multiplies: that of the features, or of autocast."""
     device = features.device.type
     if torch.is_autocast_enabled(device) and features.dtype != torch.float64:
         return torch.get_autocast_dtype(device)
@@ -197,12 +195,8 @@ def likelihood_residual(
 
     z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε + ε/V at the target, and ε/V elsewhere.
 
-    Args:
-        logits: l (C, V) or wider, used up.
-        target: y (C,).
-        omega: ω (C,), the weight of each position; None is 1.
-        terms: of which ε, c and the scale are read.
-        dtype: that of the matrix.
+    Takes the logits l (C, V) or wider, which are used up, targets y (C,), and weights ω (C,) of the
+    positions, or None for 1. The terms are ε, c and the scale. The matrix is in `dtype`.
     """
     softcap, scale = terms.softcap, terms.residual_scale(dtype)
     if softmax_kernel.can_run(logits):

@@ -75,7 +75,7 @@ STATE = "gated_loss"  # the attribute of the schedule of the learning rate that 
 
 @dataclass
 class _Step:
-    """A forward pass of a training step."""
+    """What is known of a forward pass in training."""
 
     head: nn.Module
     logits_of: Callable[[Tensor], Tensor]  # the forward of the head
@@ -425,7 +425,7 @@ class GatedLoss(TrainerCallback):
         self.objective.roll_back_update()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Called after a step of any optimizer in an update."""
+        """Called after a step of any optimizer."""
         parameters = {*map(id, self.model.parameters())}
         self._has_stepped |= any(
             id(one) in parameters for group in optimizer.param_groups for one in group["params"]

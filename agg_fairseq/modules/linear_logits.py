@@ -18,7 +18,7 @@ ScaleAndCap = tuple[float, float | None]
 
 
 class NotLinear(Exception):
-    """An output layer does more than `s (H Wᵀ + b)`, as the end of a sentence about it."""
+    """An output layer does more than `s (H Wᵀ + b)`: the end of a sentence about it."""
 
 
 class LinearLogits(NamedTuple):
@@ -183,7 +183,7 @@ def _ask(
 
 @torch.no_grad()
 def _random_features(weight: Tensor, like: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """H (T, D) in the dtype of features, and `H Wᵀ` (T, V) in float64, of the sizes `LARGEST`."""
+    """Features H (T, D), and `H Wᵀ` (T, V) in float64, of the sizes `LARGEST`."""
     generator = torch.Generator().manual_seed(0)
     wide = torch.promote_types(weight.dtype, torch.float32)
     with torch.autocast(like.device.type, enabled=False):

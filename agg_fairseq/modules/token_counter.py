@@ -19,10 +19,9 @@ class TokenCounter(nn.Module):
         all_reduce(counter.current)    # with several workers: sums its tokens over them
         counter.commit()               # the update took place; or counter.roll_back(): it was skipped
 
-    The window holds one slot per update, as the distinct tokens and their counts, on the CPU. From
-    a GPU, the counts of an update are copied while the next one runs, so that the host does not
-    wait. With a number of `slots`, each holds K / slots updates, which are forgotten together:
-    memory is then bounded, whatever the text. The state in `state_dict()` is tensors and numbers.
+    The window holds one slot per update, as the distinct tokens and their counts, on the CPU, to
+    which a GPU copies them while the next update runs. With a number of `slots`, each holds
+    K / slots updates, which are forgotten together: memory is then bounded, whatever the text.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -106,13 +105,13 @@ class TokenCounter(nn.Module):
             self.appearances.index_add_(0, self._on_device(tokens), -self._on_device(counts))
 
     def _on_device(self, part: Tensor) -> Tensor:
-        """A part of a slot as int64 on the device of the counter, copied without waiting."""
+        """A part of a slot as int64 on the counter's device, copied without waiting."""
         on_gpu = self.appearances.is_cuda
         part = part.pin_memory() if on_gpu else part
         return part.to(self.appearances.device, non_blocking=on_gpu).long()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Attributes for a copy or a pickle, which has nothing on its way from a GPU."""
+        """For a copy or a pickle, which has nothing on its way from a GPU."""
         self._store_arrived()
         return vars(self)
 

@@ -76,7 +76,7 @@ class AggObjective(Objective):
         self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         if excluded is not None:
             self.to(excluded.device)
-        # Raises where an option is out of its range; not compiled, which would have to fail first.
+        # raises where an option is out of its range; not compiled, which would fail first
         _group_and_gates(self.counter.appearances, None, excluded, 1, alpha, rare_fraction, gates)
 
     def fix_group(self) -> None:

@@ -17,10 +17,9 @@ adds to likelihood:
 The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha`
 and `--adv-epsilon`. In validation there are neither gates nor position weights.
 
-fairseq calls a criterion with a model and a batch. The task alone is told whether the batch is a
-dummy one (a worker that has run out of data repeats its first batch), which update it belongs to,
-when the update is applied, how many updates an epoch has, and what goes into a checkpoint. `listen`
-therefore wraps five methods of the criterion's own task *instance*.
+The task alone is told whether a batch is a dummy one (a worker that has run out of data repeats its
+first batch), which update it belongs to, when the update is applied, how many updates an epoch has,
+and what goes into a checkpoint. So `listen` wraps five methods of the task *instance*.
 """
 
 import atexit
@@ -378,10 +377,9 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     """Announces the training iterator, and makes its batches those of epoch 1.
 
     fairseq shuffles the sentences into batches once, seeded with the epoch that the process begins
-    in. So a training that resumes in epoch 3 would see other batches than one that was never
-    interrupted, and from the middle of an epoch would skip other sentences than it has seen. Here
-    the batches are those of epoch 1, and their seed too, to which --update-ordered-indices-seed
-    adds the epoch.
+    in. So a training that resumes in epoch 3 would see other batches, and from the middle of an
+    epoch would skip other sentences than it has seen. Here the batches and their seed are those of
+    epoch 1; --update-ordered-indices-seed adds the epoch.
     """
     original = task.get_batch_iterator
 

@@ -68,7 +68,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         self._continues = False  # is this update made on continuations?
 
     def start_update(self, update_num: int) -> None:
-        """Chooses ⌊n · rate⌋ of n updates, which are made on continuations."""
+        """Makes ⌊n · rate⌋ of n updates on continuations."""
         super().start_update(update_num)
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
