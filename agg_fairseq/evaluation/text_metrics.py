@@ -38,9 +38,9 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             tokens; None: no shares.
 
     Returns:
-        Result: a row per file, and the row `human`, with `kld` in nats, `ms_jaccard`, `self_bleu`
-        and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens` and `token_share` by
-        group; beside the measures `tokens`, their number.
+        Result: a row per file and, where there are references, the row `human`, with `kld` in nats,
+        `ms_jaccard`, `self_bleu` and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens`
+        and `token_share` by group; beside the measures `tokens`, their number.
     """
     check_row_names(texts, HUMAN)
     everything, references = {}, None
@@ -52,7 +52,9 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         if others != references:
             first = next(iter(texts.values()))
             raise UserError(f"{path}: found other references than in {first}; expected the same")
-    everything[HUMAN] = references
+    has_references = any(references)  # the texts of `prefixes` have none
+    if has_references:
+        everything[HUMAN] = references
     groups = sizes = None
     if data is not None:
         dictionary = load_dictionary(data)
@@ -75,6 +77,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         }
         if name != HUMAN:
             row["path"] = str(texts[name])
+        if name != HUMAN and has_references:
             row["kld"] = metrics.kl_divergence(of_row, references)
             jaccard = metrics.ms_jaccard(of_row, references, MAX_ORDER)
             row["ms_jaccard"] = dict(zip(ORDERS, jaccard, strict=True))
@@ -86,7 +89,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)
     settings = {
         "texts": len(references),
-        "tokens": rows[HUMAN]["tokens"],
+        "tokens": sum(map(len, references)),
         "self-bleu": "method1,closest",
         "ms-jaccard": "counts-per-text,unpadded",
         "kld": f"{ABSENT:g},nats",
