@@ -21,8 +21,7 @@ class SortedTargets(NamedTuple):
     positions: Tensor  # (N,) int64
     ranks: Tensor  # (N,) int64, the rank of the target of each of these positions
     of_class: Tensor  # (N,) int32, the class of each, C for ignored ones
-    starts: Tensor  # (C + 1,) int64, where each class begins, and the ignored ones
-    on_host: HostCopy  # of `starts`
+    on_host: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +105,7 @@ class TokenClasses:
         of_class, positions = number.int().sort(stable=True)  # a GPU sorts 32 bits in half the time
         edges = torch.arange(self.number + 1, dtype=torch.int32, device=target.device)
         starts = torch.searchsorted(of_class, edges)
-        return SortedTargets(
-            positions, self.rank[token][positions], of_class, starts, HostCopy(starts)
-        )
+        return SortedTargets(positions, self.rank[token][positions], of_class, HostCopy(starts))
 
     def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
         """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);

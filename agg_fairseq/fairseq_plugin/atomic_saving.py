@@ -1,10 +1,8 @@
 """Checkpoints that are written atomically.
 
-fairseq writes a checkpoint beside its place (`checkpoint_1_100.pt.tmp`) and renames it, but then
-copies it onto `checkpoint_best.pt` and `checkpoint_last.pt` in place: a training that is killed
-during the copy leaves a truncated `checkpoint_last.pt`, and cannot be resumed. Here copies are made
-beside their place, too, and a file is renamed only when its contents have reached the disk. The
-temporary files have fairseq's ending, which none of its patterns matches.
+fairseq copies a checkpoint onto `checkpoint_best.pt` and `checkpoint_last.pt` in place: a training
+that is killed during the copy cannot be resumed. Here copies are made beside their place, as
+`checkpoint_last.pt.tmp`, and renamed when their contents have reached the disk.
 """
 
 import os
@@ -20,13 +18,11 @@ def write_checkpoints_atomically() -> None:
 
 
 class AtomicPathManager(PathManager):
-    """fairseq's `PathManager`, but local files are replaced atomically; other paths are passed
-    through unchanged."""
+    """fairseq's `PathManager`, but local files are replaced atomically."""
 
     @staticmethod
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        """Copies a file, also onto the target of a link; the old file stays until the new one is
-        complete."""
+        """Copies a file, also onto the target of a link."""
         if not PathManager.supports_rename(src_path) or not PathManager.supports_rename(dst_path):
             return PathManager.copy(src_path, dst_path, overwrite=overwrite)
         target = os.path.realpath(dst_path)
@@ -36,8 +32,7 @@ class AtomicPathManager(PathManager):
 
     @staticmethod
     def rename(src: str, dst: str) -> None:
-        """Renames a file once its contents are on the disk: else a power failure may leave the name
-        without them."""
+        """Renames a file once its contents are on the disk, lest a power failure lose them."""
         with open(src, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(src, dst)

@@ -18,15 +18,13 @@ def continuation(
 ) -> Tensor:
     """Continues each prefix (B, P), P >= 1, token by token, by L = `length` tokens: (B, L) int64.
 
-    Without dropout, and with the decoder's incremental state, a step per token. The decoder of the
-    fairseq language model may give logits or log-probabilities. The model is left in the mode,
-    training or evaluation, that it was in.
+    The decoder may give logits or log-probabilities. The model is left in the mode, training or
+    evaluation, that it was in.
 
     Args:
-        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest by their
-            probabilities, which are made to add up to 1 (Fan et al. 2018).
-        generator: of the CPU, whatever the device of the model, so that a seed means the same on
-            all; None is torch's own. Greedy continuation takes no random number.
+        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest, whose
+            probabilities are made to add up to 1 (Fan et al. 2018).
+        generator: of the CPU, so that a seed means the same on all devices; None is torch's own.
         forbidden: tokens that are never chosen (padding).
     """
     was_training = model.training
@@ -54,10 +52,10 @@ def continuation(
 
 
 def _sample(logits: Tensor, topk: int, draw: Tensor) -> Tensor:
-    """(B,) tokens: where `draw`, (B,) in [0, 1), falls in the running sum of the likeliest tokens'
+    """(B,) tokens, by where `draw` (B,) in [0, 1) falls in the sum of the likeliest ones'
     probabilities."""
     values, tokens = logits.topk(min(topk, logits.size(1)), dim=1)  # B x K
-    # Whole numbers, whose sums are the same in any order, so that a seed means the same again.
+    # whole numbers, whose sums are the same in any order
     ends = (values.double().softmax(1) * 2**52).long().cumsum(1)
     # never one of probability 0
     chosen = (ends <= draw[:, None].double() * ends[:, -1:]).sum(1, keepdim=True)

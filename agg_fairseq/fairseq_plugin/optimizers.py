@@ -1,5 +1,4 @@
-"""The optimizers of this package for fairseq's `--optimizer`. Importing this module registers
-them."""
+"""Optimizers for fairseq's `--optimizer`. Importing this module registers them."""
 
 import logging
 from dataclasses import dataclass
@@ -30,11 +29,8 @@ class AdamOptimizer(FairseqAdam):
 
 
 class AdamOfEmbedding(AdamOptimizer):
-    """An `EmbeddingAdam` whose output embedding, tied or not, is in a group of its own.
-
-    fairseq tells an optimizer nothing of the model, so that `attach` adds the group once the
-    trainer has built it.
-    """
+    """An `EmbeddingAdam` whose output embedding, tied or not, is in a group of its own, which
+    `attach` adds once the trainer has built it."""
 
     optimizer_class = EmbeddingAdam
 
@@ -43,27 +39,23 @@ class AdamOfEmbedding(AdamOptimizer):
         raise NotImplementedError
 
     def attach(self, trainer: Any) -> None:
-        """Gives the output embedding its group; one line and status 2 if there is no such
-        matrix."""
+        """Gives the output embedding its group; one line and status 2 if there is none."""
         model, criterion = trainer.get_model(), trainer.get_criterion()
         layer = output_layer(model)
         if layer is None or getattr(model.decoder, "adaptive_softmax", None) is not None:
             fail(
                 f"--optimizer {self.cfg._name}: found {type(model).__name__} without a single "
-                "output embedding; "
-                "expected a decoder that ends in a linear layer over the target tokens"
+                "output embedding; expected a decoder that ends in a linear layer over the target "
+                "tokens"
             )
-        # fairseq's optimizers for half precision train float32 copies, in the order of the
-        # parameters.
+        # float32 copies of half precision are in the order of the parameters
         trained = [p for p in chain(model.parameters(), criterion.parameters()) if p.requires_grad]
         group = self._optimizer.param_groups[0]
-        position = next(
-            (number for number, parameter in enumerate(trained) if parameter is layer.weight), None
-        )
-        if position is None:
+        positions = [number for number, one in enumerate(trained) if one is layer.weight]
+        if not positions:
             logger.info(f"{self.cfg._name}: the output embedding is not trained")
             return
-        own = {"params": [group["params"].pop(position)], **self.group_options(trainer)}
+        own = {"params": [group["params"].pop(positions[0])], **self.group_options(trainer)}
         self._optimizer.add_param_group({**group, **own})
 
 
@@ -79,7 +71,7 @@ class FairseqCoupledAdam(AdamOfEmbedding):
 class EmbeddingAdamConfig(FairseqAdamConfig):
     """Options of `--optimizer embedding_adam`."""
 
-    embedding_beta2: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+    embedding_beta2: Optional[float] = option(
         None, "beta2 of the output embedding, in [0, 1); by default that of --adam-betas"
     )
 
@@ -90,22 +82,16 @@ class FairseqEmbeddingAdam(AdamOfEmbedding):
 
     def group_options(self, trainer: Any) -> dict[str, Any]:
         beta1, beta2 = self.optimizer_config["betas"]
-        return {
-            "betas": (
-                beta1,
-                beta2 if self.cfg.embedding_beta2 is None else self.cfg.embedding_beta2,
-            )
-        }
+        own = self.cfg.embedding_beta2
+        return {"betas": (beta1, beta2 if own is None else own)}
 
 
 @register_optimizer("adam_l2", dataclass=FairseqAdamConfig)
 class FairseqAdamL2(AdamOptimizer):
-    """`torch.optim.Adam`, whose weight decay is a part of the gradient, where that of fairseq's
-    `adam` is decoupled.
+    """`torch.optim.Adam`, whose weight decay is a part of the gradient (fairseq's is decoupled).
 
-    Adam divides by the size of the gradients. So where these are small, as in the rows of rare
-    tokens, a decay that is a part of them moves a row to zero by up to the learning rate at each
-    update; a decoupled one by a share of that.
+    Adam divides it by the size of the gradients: where these are small, as for rare tokens, it
+    moves a row to zero by up to the learning rate at each update.
     """
 
     optimizer_class = torch.optim.Adam

@@ -1,8 +1,7 @@
 """The output layer of a fairseq model, `H Wᵀ + b`: W, and the features H that it is applied to.
 
-fairseq's decoders compute features, then return `self.output_layer(features)`. While the forward
-pass of a criterion runs, the `output_layer` of the decoder instance returns its input, so that no
-logits are computed.
+While the forward pass of a criterion runs, the `output_layer` of the decoder instance returns its
+input, so that no logits are computed.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +27,9 @@ def unwrapped(model: Any) -> Any:
 
 
 def output_layer(model: Any) -> nn.Module | None:
-    """The module of a model, wrapped or not, that holds W as its `weight`; None if there is no such
-    module.
+    """The module that holds W as its `weight`, of a model, wrapped or not; None if there is none.
 
-    It is the tied input embedding where the decoder has no layer of its own, and weight
-    normalization may compute the `weight` anew for each call.
+    It is the tied input embedding where the decoder has no layer of its own.
     """
     decoder = getattr(unwrapped(model), "decoder", None)
     for name in OUTPUT_NAMES:  # decoder.NAME.weight
@@ -43,18 +40,15 @@ def output_layer(model: Any) -> nn.Module | None:
 
 
 def has_output_layer(model: Any) -> bool:
-    """Does the decoder of a model pass its features to a linear `output_layer`? Those of fconv and
-    lightconv do not."""
+    """Does the decoder pass its features to a linear `output_layer`? Not in fconv and lightconv."""
     decoder = getattr(unwrapped(model), "decoder", None)
     method = getattr(type(decoder), "output_layer", FairseqDecoder.output_layer)
-    has_method = (
-        method is not FairseqDecoder.output_layer
-        and getattr(decoder, "adaptive_softmax", None) is None
-    )
+    if method is FairseqDecoder.output_layer:
+        return False
+    if getattr(decoder, "adaptive_softmax", None) is not None:
+        return False
     layer = output_layer(model)
-    return has_method and (
-        type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear)
-    )
+    return type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear)
 
 
 def features_of(
@@ -62,9 +56,8 @@ def features_of(
 ) -> tuple[Tensor, LinearLogits]:
     """Runs a model up to its output layer: H (B, T, D), and what the layer makes of it.
 
-    The model is called as the trainer passes it, so that a wrapper for several workers takes part.
-    One line and status 2, which names the criterion, for a model whose logits are anything else
-    than `LinearLogits`.
+    The model may be a wrapper for several workers. One line and status 2, which names the
+    criterion, for a model whose logits are no `LinearLogits`.
     """
     layer = output_layer(model)
     if isinstance(layer, FactorizedSoftmax):
@@ -85,7 +78,7 @@ def features_of(
 
 @contextmanager
 def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Lets a decoder call `function` in place of its `output_layer`, if it has one."""
+    """Lets a decoder call `function` as its `output_layer`, if it has one."""
     if not hasattr(decoder, "output_layer"):
         yield
         return
@@ -101,11 +94,8 @@ def without_logits(
 ) -> Tensor:
     """Runs a model up to its output layer: H (B, T, D).
 
-    One line and status 2 if the model returns anything else than what its output layer returned.
-
-    Args:
-        parameters: those of the output layer, on which H then depends for autograd, so that DDP
-            does not take them for unused (--find-unused-parameters).
+    For autograd, H depends on the `parameters` of the layer, so that DDP does not take them for
+    unused. One line and status 2 if the model returns anything else than its output layer did.
     """
     decoder, returned = unwrapped(model).decoder, []
 
@@ -135,7 +125,7 @@ def _refuse(model: Any, criterion: str, problem: str) -> NoReturn:
 
 
 class _Connected(torch.autograd.Function):
-    """Features that depend on parameters for autograd, which get no gradient from it."""
+    """Features that depend for autograd on parameters, which get no gradient from it."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, *parameters: Tensor) -> Tensor:
@@ -148,7 +138,7 @@ class _Connected(torch.autograd.Function):
 
 
 def _is_copy_of_ddp(output: Tensor, features: Tensor) -> bool:
-    """Is this the clone that DDP makes of the output of its module?"""
+    """Is this the clone that DDP makes of its module's output?"""
     if output.grad_fn is None:
         return features.grad_fn is None and torch.equal(output, features)
     origins = {node for node, _ in output.grad_fn.next_functions}
@@ -156,18 +146,15 @@ def _is_copy_of_ddp(output: Tensor, features: Tensor) -> bool:
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:
-    """Views like `weight` of its float32 copy in fairseq's FP16Optimizer; nothing for other
-    optimizers.
+    """Views like `weight` of its float32 copies in fairseq's FP16Optimizer, if it is one.
 
-    The copies of `fp16_params` are in `fp32_params`: a list, or one flat tensor of all, or such a
-    tensor per device.
+    They are in `fp32_params`: a list, or one flat tensor of all, or such a tensor per device.
     """
     parameters = getattr(optimizer, "fp16_params", ())
-    position = next(
-        (number for number, parameter in enumerate(parameters) if parameter is weight), None
-    )
-    if position is None or not hasattr(optimizer, "fp32_params"):
+    positions = [number for number, one in enumerate(parameters) if one is weight]
+    if not positions or not hasattr(optimizer, "fp32_params"):
         return
+    [position] = positions
     if not optimizer.has_flat_params:
         yield optimizer.fp32_params[position].data
         return

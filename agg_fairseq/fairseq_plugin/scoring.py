@@ -29,15 +29,10 @@ def score_split(
     """Gives log P (n, V), in nats, and the targets (n,) of a chunk of positions at a time: those
     that fairseq-eval-lm counts, or the target side of the pairs of a translation model.
 
-    Args:
-        length: tokens per block of a language model, its context included; None: pairs.
-        context: tokens before each block that are not scored.
-        max_tokens: per batch; None: 2048, or a block where that is longer.
-
-    Raises:
-        UserError: the model has too few positions for a block, or for some of the pairs.
+    `length` is the number of tokens per block of a language model, with `context` of them before
+    that are not scored; None: pairs. A batch has `max_tokens`; None: 2048, or a longer block.
+    UserError if the model has too few positions.
     """
-    # The positions of the model are those that it was trained with, whatever is scored.
     model, task = build_model(checkpoint, data, {"sample_break_mode": "none"})
     model.to(device)
     positions = model.max_positions()
@@ -78,9 +73,7 @@ def score_split(
 
 @torch.no_grad()
 def _score(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The positions of a batch. Logits are formed and normalized for a chunk of positions at a
-    time: beside the features (N, D), it takes the memory of a few such chunks, whatever the
-    batch."""
+    """The positions of a batch, of which a chunk has logits at a time."""
     target = sample["target"]  # B x T
     is_scored = target != task.target_dictionary.pad()
     if getattr(getattr(task, "args", None), "add_bos_token", False):

@@ -1,5 +1,5 @@
-"""Changes to what fairseq's trainer does before and after it builds an optimizer. Importing this
-module replaces its method."""
+"""What fairseq's trainer does before and after it builds an optimizer. Importing this module
+replaces its method."""
 
 import functools
 from typing import Any
@@ -29,19 +29,15 @@ def build_optimizer(trainer: Any) -> None:
     """Completes a model before its optimizer is built, and tells the optimizer of its trainer after
     it.
 
-    Output layers of this package need counts of the training data, which fairseq's model builders
-    do not have. fairseq builds the optimizer after it has loaded a checkpoint; what that lacks is
-    filled in then. So nothing is counted where models are only evaluated.
-
-    `attach(trainer)` of an optimizer that has it is called each time that the trainer has built
-    one. The float32 copies of such an optimizer are kept apart, as --fp16-no-flatten-grads does.
+    fairseq builds the optimizer after it has loaded a checkpoint; what that lacks, and model
+    builders do not know, is counted then: not where models are only evaluated. The float32 copies
+    of an optimizer with `attach` are kept apart, as --fp16-no-flatten-grads does.
     """
     model, common = trainer.get_model(), trainer.cfg.common
-    if hasattr(
-        getattr(getattr(model, "decoder", None), "output_projection", None), "is_placeholder"
-    ):
+    layer = getattr(getattr(model, "decoder", None), "output_projection", None)
+    if hasattr(layer, "is_placeholder"):
         fill_placeholder(model, trainer.task, trainer.cfg.dataset.train_subset)
-        # a wrapper for several workers would have the parameters of the placeholder
+        # whose wrapper for several workers would have the parameters of the placeholder
         trainer._wrapped_model = None
     attaches = hasattr(OPTIMIZER_REGISTRY.get(trainer.cfg.optimizer._name), "attach")
     if attaches and common.fp16:
@@ -49,8 +45,7 @@ def build_optimizer(trainer: Any) -> None:
     _build_optimizer(trainer)
     if attaches:
         optimizer = trainer._optimizer
-        # of FP16Optimizer and AMPOptimizer; memory-efficient
-        for wrapped in ("fp32_optimizer", "wrapped_optimizer"):
+        for wrapped in ("fp32_optimizer", "wrapped_optimizer"):  # the latter is memory-efficient
             optimizer = getattr(optimizer, wrapped, optimizer)
         optimizer.attach(trainer)
 

@@ -24,26 +24,20 @@ from torch import Tensor
 from .gates import whole_counts
 
 FEWEST = 4
-"""Tokens with fewer occurrences in the training text are left out by the rule: they teach too
-little."""
+"""Tokens with fewer occurrences are left out by the rule: they teach too little."""
 
 
 def half_life(beta2: float) -> float:
-    """log 2 / (1 − β₂), the number of updates in which Adam's second moment halves; β₂ in [0, 1).
-
-    Examples:
-        >>> round(half_life(0.98), 1)
-        34.7
-    """
+    """log 2 / (1 − β₂), the number of updates in which Adam's second moment halves; β₂ in [0, 1)."""
     return math.log(2) / (1 - beta2)
 
 
 def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
     """N (V,) float64, the mean number of updates from one appearance of each token to the next, 1
-    or more.
+    or more; infinite for tokens that never occur.
 
     A token that is a share p of the targets is absent from T random ones with probability exp(−p
-    T). N is infinite for tokens that never occur.
+    T).
 
     Args:
         counts: (V,) occurrences as a target in the training text.
@@ -54,10 +48,7 @@ def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
 
 
 def forgotten(counts: Tensor, tokens_per_update: float, beta2: float) -> Tensor:
-    """(V,) bool, the tokens of 4 occurrences or more for which N is more than the half-life.
-
-    Their share of the targets is s. Arguments as of `updates_per_appearance` and `half_life`.
-    """
+    """(V,) bool, the tokens of 4 occurrences or more for which N is more than the half-life."""
     return (counts >= FEWEST) & (
         updates_per_appearance(counts, tokens_per_update) > half_life(beta2)
     )
@@ -68,7 +59,7 @@ def forgetting(counts: Tensor, tokens_per_update: float, beta2: float) -> float:
 
         G(β₂) = Σ_k p[k] log(N[k] / h),    over the tokens that are `forgotten`, with p[k] their share of the targets
 
-    So each doubling of the half-life gains log 2 · s. Arguments as of `forgotten`.
+    Arguments as of `updates_per_appearance` and `half_life`.
 
     Examples:
         >>> counts = torch.tensor([9900, 100])  # the rarer token, 1% of the targets, appears once in 10.5 updates of 10

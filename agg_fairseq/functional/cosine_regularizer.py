@@ -16,14 +16,12 @@ BLOCK_ELEMENTS = 2**24
 def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
     """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²` in [−1, 1], the mean cosine over all pairs of different rows.
 
-    Computed in float32 whatever the dtype (float64 stays), from `Σ_k ŵ_k` as a product of the
-    inverse norms and W.
+    Computed in float32 whatever the dtype (float64 stays).
 
     Args:
         weight: (V, D) embeddings, floating point.
-        ignore_index: a row that is not a token (padding), excluded, also from V: fairseq
-            initializes it to zero, and the gradient of a direction grows without bound as its row
-            goes to zero. Rows of zeros are always excluded.
+        ignore_index: a row that is not a token (padding), excluded, also from V. So are rows of
+            zeros, near which the gradient of a direction grows without bound.
 
     Examples:
         >>> cosine_regularizer(torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
@@ -38,7 +36,6 @@ class _CosineRegularizer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ignore_index: int | None) -> Tensor:
-        """R(W), a scalar, of W (V, D)."""
         dtype = working_dtype(weight)  # a sum of V directions may overflow half precision
         norm = torch.linalg.vector_norm(weight, dim=1, dtype=dtype)  # V
         excluded = norm == 0
@@ -52,7 +49,6 @@ class _CosineRegularizer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """The gradient (V, D) of W, for that of R(W), a scalar."""
         refuse_second_derivatives()
         weight, inverse, direction_sum, count = ctx.saved_tensors
         scale = 2 * grad / count**2
@@ -72,7 +68,7 @@ class _CosineRegularizer(torch.autograd.Function):
 def _product(vector: Tensor, matrix: Tensor) -> Tensor:
     """`vector @ matrix` in the dtype of the vector, float32 or float64.
 
-    A matrix of half precision is not widened where torch can sum its products in float32: the
+    Where torch can sum products of half precision in float32, the matrix is not widened, but the
     vector is a sum of three of half precision, which hold 24 bits.
     """
     if matrix.dtype == vector.dtype:

@@ -28,8 +28,7 @@ not make them underflow before the loss scale is applied. The products take the 
 features (under autocast, autocast's) and are summed in float32 (float64 for float64 features); in
 between, everything is in float32. In float16, whose smallest number is above the tail of P,
 residuals are multiplied by up to 2^10 before they are rounded. The host waits for a GPU only to
-learn how many positions are common, rare and ignored, and not even for that if `order_positions`
-was called before the model's forward pass.
+learn how many positions are common, rare and ignored (see `order_positions`).
 """
 
 import math
@@ -71,15 +70,14 @@ def gated_cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """torch's `F.linear_cross_entropy` with gates: the cross-entropy of a linear layer, whose
-    gradient into the layer is gated.
+    """The cross-entropy of a linear layer, whose gradient into the layer is gated: torch's
+    `F.linear_cross_entropy` with gates.
 
     Equal in value, and without gates in gradient, to
 
         F.cross_entropy(F.linear(input, linear_weight, linear_bias), target, …)
 
-    without ever holding the logits of more than one chunk of positions. `gated_likelihood` also
-    returns what can be logged, and takes other terms of the loss.
+    without the logits of more than one chunk of positions at a time.
 
     Args:
         input: (..., D) H, floating point.
@@ -89,7 +87,7 @@ def gated_cross_entropy(
         gates: how much of the gradient each row of W and entry of b receives; None is all of it.
         reduction: "mean" over the targets, "sum", or "none", for which the gradient is formed in
             the backward pass, where the logits are computed once more.
-        ignore_index: target value of the positions that contribute nothing (padding).
+        ignore_index: the target at positions that contribute nothing (padding).
         label_smoothing: ε in [0, 1]. As torch does it, each token gets ε/V, and the target the rest.
 
     Returns:
@@ -127,11 +125,9 @@ class CrossEntropyOutput(NamedTuple):
     loss: Tensor  # scalar, summed over positions; the only field that carries a gradient
     # The others are shaped like `target`.
     nll: Tensor  # −log P[i, y_i]
-    # the summands of `loss`, that is `nll` with label smoothing, weight and terms, if any
-    losses: Tensor
+    losses: Tensor  # the summands of `loss`: `nll` with label smoothing, weight and terms
     ul_loss: Tensor | None = None  # the unlikelihood before its weight; None without candidates
-    # −log P' of the lowered logits, which `losses` has in place of `nll`; None without ε.
-    adv_loss: Tensor | None = None
+    adv_loss: Tensor | None = None  # −log P' of the lowered logits; None without adv_epsilon
     prediction: Tensor | None = None  # the arg-max of P, int64; None without `predict`
 
 
@@ -160,12 +156,13 @@ def gated_likelihood(
     run once, since the graph holds the gradients themselves.
 
     Args:
-        features: (..., D) H, the `input` of `gated_cross_entropy`.
-        weight: (V, D) W, its `linear_weight`.
-        target: this, `gates`, `label_smoothing` and `ignore_index` as there.
-        bias: (V,) b, its `linear_bias`.
-        position_weight: like `target`, the weight of the likelihood of each position, for example
-            that of `FaceObjective`; None is 1. It receives no gradient.
+        features: (..., D) H, floating point.
+        weight: (V, D) W, the output embedding.
+        target: (...) this, `gates`, `label_smoothing` and `ignore_index` as of
+            `gated_cross_entropy`.
+        bias: (V,) b, gated like W.
+        position_weight: like `target`, the weight of the likelihood of each position; None is 1. It
+            receives no gradient.
         candidates: tokens that should not follow, which adds `−α Σ_c log(1 − P[c])` at each
             position of the flattened `target`. The gates act on the gradient of the sum.
         ul_alpha: α >= 0.
@@ -174,11 +171,9 @@ def gated_likelihood(
             length `ε ‖w_y‖` can do at most. All terms are those of the lowered logits. The
             perturbation carries no gradient.
         scale: s, not 0: the logits are s (H Wᵀ + b).
-        softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; None does not. It cannot
-            be combined with `adv_epsilon`.
-        predict: also return the arg-max of P, of the logits as they are without `adv_epsilon`.
-        order: the result of `order_positions` for these targets, gates and `ignore_index`; None
-            calls it, and then waits for a GPU.
+        softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; not with `adv_epsilon`.
+        predict: also return the arg-max of P, without `adv_epsilon`.
+        order: of `order_positions`, for the same arguments; None calls it, and waits for a GPU.
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
@@ -189,7 +184,7 @@ def gated_likelihood(
         if position_weight.shape != target.shape:
             found = tuple(position_weight.shape)
             raise ValueError(f"expected position_weight {tuple(target.shape)}, got {found}")
-        # whatever it is at ignored positions
+        # 0 at ignored positions, where it may be NaN
         position_weight = position_weight.detach().masked_fill(target == ignore_index, 0.0)
         position_weight = position_weight.reshape(-1)
     check_weights(ul_alpha=ul_alpha, adv_epsilon=adv_epsilon)
@@ -228,7 +223,7 @@ def gated_likelihood(
 
 
 class HostCopy:
-    """Numbers of a device on their way to the host, which waits for them when it reads them."""
+    """Numbers on their way to the host, which waits for them when it reads them."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._numbers = numbers.to("cpu", non_blocking=True)
@@ -237,14 +232,14 @@ class HostCopy:
         )
 
     def read(self) -> Tensor:
-        """The numbers, on the CPU; on a CPU the very tensor that was given."""
+        """The numbers; on a CPU the very tensor that was given."""
         if self._arrival is not None:
             self._arrival.synchronize()
         return self._numbers
 
 
 class PositionOrder(NamedTuple):
-    """The order in which the loop takes the positions, and how many of each kind there are."""
+    """The order in which the loop takes the positions."""
 
     kind: Tensor  # (N,) uint8, 0 where the target is common, 1 where it is rare, 2 where ignored
     sizes: HostCopy  # the numbers of positions with a common target, and with any
@@ -267,7 +262,7 @@ def order_positions(
     y, ignored = known_targets(target, vocabulary, ignore_index)
     if rare is None:
         rare = torch.zeros(1, dtype=torch.bool, device=y.device).expand(vocabulary)
-    # A GPU checks here that targets are in [0, V).
+        # a GPU checks here that targets are in [0, V)
     kind = rare.view(torch.uint8).index_select(0, y).masked_fill_(ignored, 2)
     borders = torch.arange(1, 3, dtype=kind.dtype, device=kind.device)
     return PositionOrder(kind, HostCopy((kind[:, None] < borders).sum(0)))
@@ -276,7 +271,7 @@ def order_positions(
 def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Targets (...) as (N,), with 0 in place of `ignore_index`; and which were ignored, (N,).
 
-    RuntimeError for a target out of [0, V), but not on a GPU, which checks what it selects by them.
+    RuntimeError for one out of [0, V), but not on a GPU, which checks what it selects by them.
     """
     y = target.reshape(-1)
     ignored = y == ignore_index
@@ -299,7 +294,7 @@ def check_arguments(features: Tensor, target: Tensor, label_smoothing: float) ->
 
 
 def check_weights(label_smoothing: float = 0.0, **weights: float) -> None:
-    """Raises ValueError for an ε out of [0, 1], and for a weight that is negative or not finite."""
+    """Raises ValueError for an ε out of [0, 1], or a weight that is negative or not finite."""
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"expected label_smoothing in [0, 1], got {label_smoothing}")
     for name, weight in weights.items():
@@ -326,8 +321,7 @@ def values_and_gradients(
     features), None where not wanted.
     """
     dtype, wide = product_dtype(features), working_dtype(features)
-    # Without products of half precision that are summed in float32, the rounded numbers are
-    # multiplied in float32.
+    # else the rounded numbers are multiplied in float32
     operand = dtype if sums_in_float32(dtype, features.device) else wide
     common, positions = order.sizes.read().tolist()
     # Where all positions are common, they stay in order: their chunks are views.
@@ -345,7 +339,7 @@ def values_and_gradients(
             margin = margins(features, weight, rows, y_of_rows, terms.adv_epsilon)
         size = max(1, min(chunk_rows(weight), positions))
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
-        # Chunks of common positions alone, whose sum is gated; and the rest, row by row.
+        # chunks of common positions alone, whose sum is gated
         alone = positions if gates is None else common // size * size
         at_common = None if gates is None else gates.at_common_targets(like=memory)
         at_rare = None if gates is None else gates.at_rare_targets(like=memory)
@@ -392,17 +386,15 @@ class Gradients:
     ) -> None:
         dtype = working_dtype(features)
         if wanted[0]:  # zeros only where no chunk writes
-            is_whole = positions == len(features)
-            self.features = (torch.empty_like if is_whole else torch.zeros_like)(
-                features, dtype=dtype
-            )
+            empty = torch.empty_like if positions == len(features) else torch.zeros_like
+            self.features = empty(features, dtype=dtype)
         if wanted[1]:
             self.weight = (torch.empty_like if positions else torch.zeros_like)(weight, dtype=dtype)
         if wanted[2] and bias is not None:
             self.bias = torch.zeros_like(bias, dtype=dtype)
 
     def add_features(self, residual: Tensor, weight: Tensor, rows: Tensor | slice) -> None:
-        """Sets the gradient at positions `rows` from their residual (C, V)."""
+        """Sets the gradient of H at positions `rows` from their residual (C, V)."""
         if self.features is None:
             return
         if isinstance(rows, slice):
@@ -442,11 +434,8 @@ def _multiply_rows_(matrix: Tensor, factors: Tensor) -> None:
 
 
 def margins(features: Tensor, weight: Tensor, rows: Tensor, y: Tensor, epsilon: float) -> Tensor:
-    """The margin m = ε ‖w_y‖ ‖h‖ of adversarial training at positions `rows`, whose targets are y.
-
-    The δ of length ε ‖w_y‖ that lowers the target's logit most is −(m / ‖h‖²) h, and lowers it by
-    m.
-    """
+    """The margin m = ε ‖w_y‖ ‖h‖ of adversarial training at positions `rows` with targets y: the δ
+    of length ε ‖w_y‖ that lowers the target's logit most, by m, is −(m / ‖h‖²) h."""
     dtype = working_dtype(features)
     of_features = torch.linalg.vector_norm(features, dim=1, dtype=dtype).index_select(0, rows)
     of_weight = torch.linalg.vector_norm(weight, dim=1, dtype=dtype).index_select(0, y)
@@ -471,13 +460,10 @@ def values_of_positions(
     terms: Terms,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    """The values of all chunks by name, (N,), zero at positions that are not in `rows`.
-
-    Without `rows`, the chunks have all positions in order, at least one.
-    """
+    """The values of all chunks by name, (N,), zero at positions that are not in `rows`; None has
+    all positions in order."""
 
     def of_positions(name: str, dtype: torch.dtype = dtype) -> Tensor:
-        """(N,), a value of all chunks."""
         of_chunks = [getattr(result, name) for result in results]
         if rows is None:
             return torch.cat(of_chunks)
@@ -502,7 +488,7 @@ def values_of_positions(
 def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
     """−log P[y] (C,), from −log P'[y] where the target's logit is lowered by m (C,).
 
-    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] + m). So
+    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] + m), so that
     log A − z[y] + m is −log P' + log(1 − P').
     """
     return F.softplus(nll + torch.log(-torch.expm1(-nll)) - margin)
@@ -520,7 +506,7 @@ def with_gradients(
     positions: int,
 ) -> Tensor:
     """The sum of losses (N,) over so many `positions`, as a function of `inputs` with these
-    gradients, None where none is wanted.
+    gradients, if wanted.
 
     `backward` multiplies the gradients in their own memory: a second run is a RuntimeError, and so
     are second derivatives. A loss without positions has a gradient of 0, also where it is divided

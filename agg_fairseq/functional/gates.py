@@ -1,8 +1,5 @@
-"""From counts of tokens to who is rare, and to gates: how much of the gradient of a softmax loss
-reaches each row of the output embedding, by each method.
-
-The one ranking here is also that behind freezing and the groups of every measure.
-"""
+"""From counts of tokens to who is rare, for all methods and measures, and to gates: how much of the
+gradient of a softmax loss reaches each row of the output embedding."""
 
 from dataclasses import dataclass
 
@@ -18,17 +15,13 @@ FREEZING_PARTS = ("b", "c", "bc")
 def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
     """The counts (V,) as int64.
 
-    Those of an integer dtype are not looked at, so that the host does not wait for a GPU. Others
-    are rounded, since a moving average of checkpoints is not exact.
+    Integers are not looked at, so that the host does not wait for a GPU. Others are rounded, since
+    a moving average of checkpoints is not exact.
 
     Raises:
         ValueError: the shape is not (`vocabulary`,); or a number is negative, above 2^53, or not
-            whole within a thousandth, such as a share of a text, or NaN.
+            whole within a thousandth.
 
-    Examples:
-        >>> import torch
-        >>> whole_counts(torch.tensor([3.0, 0.0]))
-        tensor([3, 0])
     """
     if counts.dim() != 1 or vocabulary not in (None, len(counts)):
         size = "V" if vocabulary is None else vocabulary
@@ -45,7 +38,7 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
 
 
 def check_open_interval(name: str, value: float) -> float:
-    """Returns `value`; raises ValueError if it is not in (0, 1)."""
+    """Returns a value in (0, 1), or raises ValueError."""
     if not 0 < value < 1:
         raise ValueError(f"expected {name} between 0 and 1, both excluded, got {value}")
     return value
@@ -56,13 +49,13 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
 
     These are `{k : c[k] <= q}`, with the threshold q for which the number of tokens that occur and
     are rare is nearest to F·n, of n that occur; but not 0, unless F·n < ½. So tokens of equal
-    counts are rare or not together, a token that does not occur is at least as rare as any that
-    does, and rows that are never a target do not take the place of tokens that are.
+    counts are rare or not together, and rows that are never a target do not take the place of
+    tokens that are.
 
     Args:
-        counts: (V,) c, occurrences as a target; as `whole_counts`, which raises ValueError.
+        counts: (V,) c, occurrences as a target.
         fraction: F in (0, 1).
-        excluded: (V,) bool, tokens that are in no group, neither counted in n nor rare.
+        excluded: (V,) bool, tokens that are neither counted in n nor rare.
 
     Examples:
         >>> rarest(torch.tensor([9, 0, 2, 2, 1]), 0.5)  # of four that occur, one or three
@@ -72,7 +65,7 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
     counts = whole_counts(counts)
     candidates = torch.ones_like(counts, dtype=torch.bool) if excluded is None else ~excluded
     ascending = (counts * candidates).sort().values  # V
-    # All numbers stay tensors: to read them, the host would have to wait for a GPU.
+    # All numbers stay tensors, so that the host does not wait for a GPU.
     absent = (ascending == 0).sum()  # with those that are excluded
     size = (fraction * (len(counts) - absent).double() + 0.5).floor().long()
     ascending = torch.cat([ascending.new_zeros(1), ascending])
@@ -83,11 +76,10 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
 
 
 def frequency_ranks(counts: Tensor, excluded: Tensor | None = None) -> Tensor:
-    """The rank of each token by decreasing count, from 0 for the most frequent one: (V,) int64.
+    """The rank of each token by decreasing count, from 0: (V,) int64.
 
     Of equal counts the higher index ranks as rarer, since dictionaries of fairseq are sorted by
-    frequency; in another order the choice among equals is arbitrary. The ranks of excluded tokens
-    come after those of all others. Arguments as of `rarest`.
+    frequency. The ranks of excluded tokens (V,) come after those of all others.
 
     Examples:
         >>> special = torch.tensor([True, False, False, False])
@@ -102,8 +94,7 @@ def frequency_ranks(counts: Tensor, excluded: Tensor | None = None) -> Tensor:
 
 
 def tokens_from_rank(counts: Tensor, rank: int, excluded: Tensor | None = None) -> Tensor:
-    """The tokens whose rank by `frequency_ranks` is at least `rank`, (V,) bool, without those that
-    are excluded."""
+    """The tokens of at least this rank by `frequency_ranks` that are not excluded, (V,) bool."""
     rare = frequency_ranks(counts, excluded) >= rank
     return rare if excluded is None else rare & ~excluded
 
@@ -116,19 +107,17 @@ def rare_tokens(
     rare_fraction: float | None = None,
     excluded: Tensor | None = None,
 ) -> Tensor:
-    """The rare tokens R of an update, (V,) bool, by a threshold, or by a share of those that
-    have appeared.
+    """The rare tokens R of an update, (V,) bool.
 
     With `alpha`, Eq. 5: `R = {k : a[k] / updates < α}`. With `rare_fraction`, R is the `rarest`
-    tokens of the window.
+    tokens of the window. Exactly one of the two is given.
 
     Args:
         appearances: (V,) a, integer, how often each token was a target in the window.
         updates: number of updates in the window, at least 1.
-        alpha: α in (0, 1), in appearances per update. Exactly one of `alpha` and `rare_fraction` is
-            given.
+        alpha: α in (0, 1), in appearances per update.
         rare_fraction: F in (0, 1).
-        excluded: (V,) bool, tokens that are in no group, as `excluded` of `rarest`.
+        excluded: (V,) bool, tokens that are in no group.
 
     Examples:
         >>> rare_tokens(torch.tensor([9, 0, 2, 1]), updates=10, rare_fraction=0.4)
@@ -144,14 +133,12 @@ def rare_tokens(
 
 @dataclass(frozen=True)
 class Gates:
-    """The gates G of an update, by the kind of the target.
+    """The gates G of an update.
 
     Args:
-        rare: (V,) bool, the rare tokens R. Outside R every gate is 1, whatever the vectors below
-            hold.
-        g1: (V,), not negative, gates at positions whose target is not rare; None means 1
-            everywhere.
-        g2: (V,), not negative, gates at positions whose target is rare; None means 1 everywhere.
+        rare: (V,) bool, the rare tokens R. Outside R every gate is 1.
+        g1: (V,), not negative, gates where the target is not rare; None means 1.
+        g2: (V,), not negative, gates where the target is rare; None means 1.
     """
 
     rare: Tensor
@@ -171,14 +158,14 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     """The gates of AGG on the rare tokens R (Yu et al. 2022, Eqs. 7 and 8).
 
     - `g1[k] = min(a[k] / updates, 1)`, at positions whose target is not rare;
-    - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare.
-      Where no rare token has appeared at all, none is rarer than the others, and g2 is 1.
+    - `g2[k] = min(a[k] / ā, 1)` with `ā` the mean of `a` over R, at positions whose target is rare;
+      1 where no rare token has appeared at all.
 
     Args:
         appearances: (V,) a, integer.
         updates: number of updates in the window, at least 1.
-        rare: (V,) bool, R, as `rare_tokens` returns it; may be empty.
-        which: "both"; or "g1" or "g2" for that gate alone (Table 8).
+        rare: (V,) bool, R; may be empty.
+        which: "both"; or "g1" or "g2" alone (Table 8).
 
     Examples:
         >>> gates = agg_gates(torch.tensor([9, 0, 2, 1]), 10, torch.tensor([False, True, False, True]))
@@ -203,20 +190,20 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
 def agps_gates(
     counts: Tensor, present: Tensor, rare: Tensor, *, mu1: float, mu2: float, variant: str = "eq15"
 ) -> Gates:
-    """The gates of AGPS for a batch (Yu et al. 2021, Eqs. 13–15), on the rare tokens that are no
-    target in it; else 1.
+    """The gates of AGPS (Yu et al. 2021, Eqs. 13–15), on the rare tokens that are no target in a
+    batch; else 1.
 
     With `f1[k] = min(c[k] / μ1, 1)` and `f2[k] = min(c[k] / μ2, 1)`, the gate of such a token is
 
     - `f1` at positions whose target is not rare, in both variants;
     - at positions with another rare token as target, `f2` in Eq. 15, and `f1 + f2` in Algorithm 1
-      of the paper's appendix, which adds the second loss to the first.
+      of the appendix, which adds the second loss to the first.
 
     Args:
         counts: (V,) c, occurrences as a target in the training set.
         present: (V,) bool, the tokens that are a target in the batch.
         rare: (V,) bool, R.
-        mu1: μ1 > 0, in occurrences; in the paper larger than the count of any rare token.
+        mu1: μ1 > 0, in occurrences; in the paper above the count of any rare token.
         mu2: μ2 > 0, in occurrences.
         variant: "eq15" or "algorithm1".
 
@@ -246,9 +233,8 @@ def freezing_gates(rare: Tensor, parts: str) -> Gates:
     """Gates that freeze `parts`, "b", "c" or "bc", of Eq. 4 (Yu et al. 2022, Table 2) on the rare
     tokens R (V,).
 
-    Part (a) pulls a rare token towards the features whose target it is, and is never frozen here;
-    (b) pushes it away from the features of targets that are not rare, (c) from those of the other
-    rare ones.
+    Part (b) pushes a rare token away from the features of targets that are not rare, (c) from those
+    of the other rare ones. Part (a), which pulls it towards its own, is never frozen here.
     """
     if parts not in FREEZING_PARTS:
         raise ValueError(f"expected parts to be one of {', '.join(FREEZING_PARTS)}, got {parts!r}")

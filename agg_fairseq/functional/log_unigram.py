@@ -9,10 +9,8 @@ def log_unigram(counts: Tensor) -> Tensor:
     """The bias `b[k] = log((c[k] + 1) / (Σ_j c[j] + V))` in nats, (V,) float32, from training
     counts c (V,) of targets.
 
-    With this bias a model whose logits `H Wᵀ` are 0 predicts the training frequencies, so that the
-    embeddings of rare tokens need not be pushed away from all features to make these tokens
-    improbable. One occurrence is added to each token (Laplace's rule), so that the bias of a token
-    that never occurs is finite.
+    With this bias a model whose logits `H Wᵀ` are 0 predicts the training frequencies. One
+    occurrence is added to each token (Laplace's rule), so that all entries are finite.
 
     Examples:
         >>> import torch

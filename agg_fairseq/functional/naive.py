@@ -31,12 +31,10 @@ def naive_gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """The loss of `gated_likelihood`, of its arguments, from the logits of Eqs. 9–10. Holds
-    several (N, V) tensors.
+    """The loss of `gated_likelihood`, of its arguments, from the logits of Eqs. 9–10.
 
-    The value, a scalar in nats, is that of the likelihood, with the gradients of the paper's sum.
-    The paper's own value is twice that, since its second term equals the first; the second value is
-    subtracted without its gradient.
+    The value, a scalar in nats, is that of the likelihood, with the gradients of the paper's sum,
+    whose own value is twice that: the second value is subtracted without its gradient.
     """
     features, target = features.reshape(-1, features.size(-1)), target.reshape(-1)
     position = (target != ignore_index).nonzero().squeeze(1)

@@ -1,9 +1,9 @@
 """The softmax of logits on a GPU: a kernel in Triton that reads each row and writes its residual.
 
-A kernel by hand, since `torch.compile` of the same operations takes longer (0.47 ms for 2,048 rows
-of 44,256 with a dynamic number of rows, 0.29 with a fixed one, 0.23 by hand, on an H200), compiles
-again for each kind of arguments, checks them for longer than a small chunk takes, and needs memory
-of its own for the residual: here that takes the first half of the logits' row.
+A kernel by hand: `torch.compile` of the same operations takes longer (0.47 ms for 2,048 rows of
+44,256 with a dynamic number of rows, 0.23 by hand, on an H200), compiles again for each kind of
+arguments, and needs memory of its own for the residual: here that takes the first half of the
+logits' row.
 
 Each function returns None where there is no such kernel: on a CPU, in float64, without Triton. A
 Triton that fails is said in the log once.
@@ -68,11 +68,8 @@ def scaled_softmax(
     softcap: float | None,
     dtype: torch.dtype,
 ) -> Tensor | None:
-    """`exp(z − lse) · factor − shift` (C, V), with a soft cap c times `1 − (z / c)²`.
-
-    The logits z (C, V) are capped already, and their memory is used; `lse`, `factor` and `shift`
-    are (C,).
-    """
+    """`exp(z − lse) · factor − shift` (C, V), with a soft cap c times `1 − (z / c)²`, in the memory
+    of the logits z (C, V), which are capped already."""
     return _launch(
         logits, vocabulary, dtype, lse=lse, factor=factor, shift=shift, softcap=softcap,
         has_lse=True, has_shift=shift is not None,
@@ -141,7 +138,7 @@ def _launch(
 
 
 def can_run(tensor: Tensor) -> bool:
-    """Is there a kernel for this tensor, which is not a fake one on a machine without a GPU?"""
+    """Is there a kernel for this tensor, unless it is a fake one on a machine without a GPU?"""
     if not tensor.is_cuda or tensor.dtype == torch.float64 or not torch.cuda.is_available():
         return False
     return not _failed and triton_kernels() is not None
@@ -149,7 +146,7 @@ def can_run(tensor: Tensor) -> bool:
 
 @functools.cache
 def triton_kernels() -> Any:
-    """The module of the kernels, imported where they are needed; None without Triton."""
+    """The module of the kernels; None without Triton."""
     try:
         from . import triton_kernels as module
     except ImportError as error:
@@ -159,7 +156,7 @@ def triton_kernels() -> Any:
 
 
 def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Kernels of Triton run on the current device, which this makes that of a tensor."""
+    """Makes the device of a tensor the current one, on which Triton's kernels run."""
     if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
         return contextlib.nullcontext()
     return torch.cuda.device(tensor.device)

@@ -1,8 +1,6 @@
-"""Parts of a softmax layer over a chunk of positions: products in the dtypes that a device has,
-and between them the losses and the residual dL/dz.
-
-The residual is formed in the memory of the logits. On a GPU one kernel reads a row and writes it
-(`softmax_kernel.py`); elsewhere, and on a GPU without Triton, operations of torch do the same.
+"""Parts of a softmax layer over a chunk of positions: products, and between them the losses and the
+residual dL/dz, in the memory of the logits: on a GPU by one kernel (`softmax_kernel.py`), elsewhere
+and without Triton by operations of torch.
 """
 
 import functools
@@ -20,15 +18,9 @@ from .unlikelihood import Candidates
 CHUNK_ELEMENTS = 2**23
 """Logits held at a time on a CPU: 32 MiB in float32."""
 GPU_CHUNK_ELEMENTS, GPU_CHUNK_ROWS = 2**26, 2**11
-"""On a GPU, or so many positions, whichever is more: each chunk of C positions adds to dL/dW, and
-that traffic of 8·V·D bytes is to be small beside the 6·C·V·D operations of its products, for which
-a GPU takes as long as for C/250 times as many bytes."""
+"""On a GPU, or so many positions, whichever is more: beside the 6·C·V·D operations of a chunk, the
+traffic of 8·V·D bytes for dL/dW is to be small, where a byte takes as long as 250 operations."""
 HALF_SCALE = 2.0**10  # of residuals in float16; this leaves room for gates of up to 60
-
-
-def has_kernel(tensor: Tensor) -> bool:
-    """Are there kernels for this tensor, those of `softmax_kernel.py`?"""
-    return tensor.is_cuda and softmax_kernel.can_run(tensor)
 
 
 _not_compiled: set[Callable[..., Any]] = set()
@@ -68,7 +60,7 @@ def working_dtype(given: Tensor) -> torch.dtype:
 
 
 def product_dtype(features: Tensor) -> torch.dtype:
-    """The dtype in which a linear layer multiplies the features: theirs, or that of autocast."""
+    """The dtype in which a linear layer multiplies: that of the features, or of autocast."""
     device = features.device.type
     if torch.is_autocast_enabled(device) and features.dtype != torch.float64:
         return torch.get_autocast_dtype(device)
@@ -76,17 +68,14 @@ def product_dtype(features: Tensor) -> torch.dtype:
 
 
 def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
-    """Can torch sum products of this dtype in float32, at least? Of half precision, those on
-    NVIDIA's GPUs."""
+    """Can torch sum products of this dtype in float32? Of half precision, on NVIDIA's GPUs."""
     has_it = device.type == "cuda" and torch.version.hip is None
     return has_it or dtype in (torch.float32, torch.float64)
 
 
 def aligned(weight: Tensor) -> Tensor:
-    """W (V, D), with rows of zeros up to a multiple of 8 where it is in half precision.
-
-    Products whose rows do not begin at multiples of 16 bytes take a multiple of the time on a GPU.
-    """
+    """W (V, D), with rows of zeros up to a multiple of 8 in half precision: products of a GPU are
+    several times slower where rows do not begin at multiples of 16 bytes."""
     if weight.dtype in (torch.float32, torch.float64) or len(weight) % 8 == 0:
         return weight
     return F.pad(weight, (0, 0, 0, -len(weight) % 8))
@@ -109,7 +98,7 @@ def add_product_(total: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0)
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of the loss of a position, which are arguments of `gated_likelihood`."""
+    """The terms of the loss, which are arguments of `gated_likelihood`."""
 
     vocabulary: int  # V; the logits may have more columns, which are no tokens
     label_smoothing: float = 0.0  # ε
@@ -136,10 +125,8 @@ class Terms:
         return (1 - self.label_smoothing) * nll + self.share * of_all
 
     def residual_scale(self, dtype: torch.dtype) -> Tensor | float:
-        """The factor of residuals: 1, but for float16 up to `HALF_SCALE`, divided by their bound.
-
-        The entries of ω (P − Q) are at most |ω|, and those of the unlikelihood at most α.
-        """
+        """The factor of residuals: 1, but for float16 `HALF_SCALE` divided by their bound, which is
+        |ω| for likelihood and α for unlikelihood."""
         if dtype != torch.float16:
             return 1.0
         alpha = 0.0 if self.candidates is None else self.ul_alpha
@@ -175,10 +162,10 @@ def residual_of_chunk(
         target: y (C,).
         rows: (C,) the positions of the chunk among all.
         bias: b (V,) or None.
-        margin: m (C,) of adversarial training, or None; it becomes 0 where the target's logit is
-            not positive.
+        margin: m (C,) of adversarial training, or None; set to 0 where the target's logit is not
+            positive.
         terms: what the loss consists of.
-        dtype: that of the products: the residual is rounded to it.
+        dtype: that of the products and of the residual.
     """
     prediction = omega = None
     if terms.position_weight is not None:
@@ -208,15 +195,11 @@ def likelihood_residual(
 
     z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε + ε/V at the target, and ε/V elsewhere.
 
-    Args:
-        logits: l (C, V) or wider, used up.
-        target: y (C,).
-        omega: ω (C,), the weight of each position; None is 1.
-        terms: ε, c and the scale; other terms are not looked at.
-        dtype: that of the matrix.
+    Takes the logits l (C, V) or wider, which are used up, targets y (C,), and weights ω (C,) of the
+    positions, or None for 1. The terms are ε, c and the scale. The matrix is in `dtype`.
     """
     softcap, scale = terms.softcap, terms.residual_scale(dtype)
-    if has_kernel(logits):
+    if softmax_kernel.can_run(logits):
         row = softmax_kernel.likelihood(
             logits,
             target,
@@ -238,9 +221,8 @@ def likelihood_residual(
     z_of_target, largest = z.gather(1, y).squeeze(1), z.amax(1)  # C
     total = z.sum(1) if terms.share else None  # C
     matrix = torch.softmax(z, 1, out=z)  # C x V, P
-    # The largest probability is exp(max z − logsumexp z), and at least 1/V, so its logarithm is
-    # accurate. In −log P[y] = (max z − z[y]) − log max P the logits come first: they cancel exactly
-    # where y is the arg-max.
+    # The largest probability is at least 1/V, so its logarithm is accurate. In
+    # −log P[y] = (max z − z[y]) − log max P the logits cancel exactly where y is the arg-max.
     log_largest = matrix.amax(1).log_()  # C
     losses = nll = (largest - z_of_target).sub_(log_largest)  # C
     at_target = nll.neg().expm1_()  # C, exact where P[y] is nearly 1
@@ -273,8 +255,8 @@ def unlikelihood_residual(
 ) -> tuple[Tensor, ChunkValues]:
     """Likelihood and unlikelihood, −α Σ_c log(1 − P[c]) over the candidates c of each position.
 
-    The arguments are those of `likelihood_residual`, and tokens (C, U) that may be candidates, with
-    which of them are, (C, U) bool: no token twice in a row.
+    The arguments are those of `likelihood_residual`, tokens (C, U) that may be candidates, no token
+    twice in a row, and which are, (C, U) bool.
     """
     z, softcap = cap_(logits[:, : terms.vocabulary], terms.softcap), terms.softcap
     top = z.argmax(1, keepdim=True)  # C x 1, m
@@ -337,16 +319,12 @@ def _entries(
         total: (C,) the sum of all logits; None without label smoothing.
         is_candidate: (C, U).
         omega: ω (C,), or None for 1.
-        scale: the factor of the residual.
-        vocabulary: V.
-        alpha: α.
-        others: 1 − Q[y].
-        share: Q of each token but the target.
-        softcap: c, or None.
+
+    The other arguments are the factor of the residual, V, and α, 1 − Q[y], ε/V and c of `Terms`.
 
     Returns:
         The entries (C, 2 + U) and their tokens; what is no candidate stands for the target again.
-        The factor f (C,) of R, and ω share (C,) or None. −log P[y], the summands of the loss, and
+        The factor f (C,) of R, and ω ε/V (C,) or None. −log P[y], the summands of the loss, and
         the unlikelihood, (C,).
     """
     y, top, tokens = index[:, 0], index[:, 1], index[:, 2:]  # C, C, C x U
@@ -391,13 +369,11 @@ def _entries(
 
 
 def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor | None) -> None:
-    """Multiplies each column k < V of a residual (C, V or wider) by gate[k], but for the targets.
-
-    `target` is y (C,), and `gate` (V,) or None, which is 1.
-    """
+    """Multiplies each column k < V of a residual (C, V or wider) by gate[k] (V,), but for the
+    entries of the targets y (C,); None is 1."""
     if gate is None or not len(matrix):
         return
-    if has_kernel(matrix):
+    if softmax_kernel.can_run(matrix):
         softmax_kernel.gate_columns_(matrix, target, gate)
     else:
         tokens, y = matrix[:, : len(gate)], target[:, None]
@@ -411,6 +387,6 @@ def cap_(logits: Tensor, softcap: float | None) -> Tensor:
 
 
 def _widened(matrix: Tensor, logits: Tensor) -> Tensor:
-    """The matrix (C, V) with columns of zeros, as many as the logits have beyond the tokens."""
+    """The matrix (C, V) with zeros, as wide as the logits."""
     more = logits.size(1) - matrix.size(1)
     return F.pad(matrix, (0, more)) if more else matrix

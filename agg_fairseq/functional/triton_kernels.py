@@ -21,7 +21,7 @@ def rows(
         largest = tl.load(lse_ptr + row)
         log_sum = 0.0
     else:
-        # Each lane keeps the largest of its logits, and a sum relative to it.
+        # Each lane keeps its largest logit, and a sum relative to it.
         maxima = tl.full((BLOCK,), float("-inf"), tl.float32)
         sums = tl.zeros((BLOCK,), tl.float32)
         totals = tl.zeros((BLOCK,), tl.float32)
@@ -78,8 +78,8 @@ def rows(
             if HAS_TARGET:
                 value = tl.where(k == y, entry, value)
             value = tl.where(k < V, value, 0.0)
-            # The row of the residual may begin where that of the logits does, with numbers of
-            # half the size: what a block writes was read, if all of it was read before.
+            # The row of the residual may overlay that of the logits, with numbers of half the size:
+            # all of a block has to be read before it is written.
             tl.debug_barrier()
             tl.store(out_ptr + k, value.to(out_ptr.dtype.element_ty), mask=k < WIDTH)
 

@@ -8,45 +8,35 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Candidates:
-    """For each position, the tokens that should not follow. All positions of a sequence share a
-    row."""
+    """For each position, the tokens that should not follow."""
 
     # (B, U) int64, the distinct tokens of each of B sequences, padded with any token
     tokens: Tensor
-    # (B, U) int64, the first step at which the token is a candidate; for padding one beyond the
-    # last
+    # (B, U) int64, the first step at which the token is a candidate; T or more for padding
     since: Tensor
     steps: int  # T, so that position i is step `i % T` of sequence `i // T`
     # at the token level, the target is no candidate; at the sequence level it is
     spare_target: bool = True
 
     def at(self, positions: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """At positions (C,) of the flattened (B, T), with their targets: tokens (C, U), and which
-        are candidates."""
+        """Tokens (C, U), and which are candidates, at positions (C,) with their targets."""
         sequence = torch.div(positions, self.steps, rounding_mode="floor")
-        tokens, is_candidate = (
-            self.tokens[sequence],
-            self.since[sequence] <= (positions % self.steps)[:, None],
-        )
-        return tokens, is_candidate & (
-            tokens != target[:, None]
-        ) if self.spare_target else is_candidate
+        tokens = self.tokens[sequence]
+        is_candidate = self.since[sequence] <= (positions % self.steps)[:, None]
+        if self.spare_target:
+            is_candidate &= tokens != target[:, None]
+        return tokens, is_candidate
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     """The candidates of the token level: the tokens that were targets (B, T) earlier in the same
-    row, but no padding.
-
-    In the code of Welleck et al. the candidates of one sequence leak into the other sequences of a
-    batch.
-    """
+    row, but no padding. (In the code of Welleck et al. those of a sequence leak into others.)"""
     batch, steps = target.shape
     ordered, order = target.sort(dim=1, stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     is_first &= ordered != ignore_index
-    # Each token goes to a column of its own, and its repetitions to the last one, which is dropped.
-    # That needs no sizes from a GPU.
+    # Each token goes to a column of its own, its repetitions to the last one, which is dropped.
     column = (is_first.cumsum(1) - 1).masked_fill(~is_first, steps)  # B x T
     tokens = target.new_zeros(batch, steps + 1).scatter_(1, column, ordered)
     since = target.new_full((batch, steps + 1), steps).scatter_(1, column, order + 1)
@@ -55,15 +45,14 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
 
 
 def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
-    """One candidate or none at each position, also if it is the target, from tokens (B, T) and bool
-    (B, T)."""
+    """One candidate or none at each position, also if it is the target; both (B, T)."""
     since = (~is_candidate).long()  # with one step, 1 is beyond the last
     return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1, spare_target=False)
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:
-    """Finds the tokens (B, T) that are part of an n-gram, n >= 1, that occurred earlier in the same
-    row: (B, T) bool.
+    """The tokens (B, T) that are part of an n-gram that occurred earlier in the same row, (B, T)
+    bool; n >= 1.
 
     The sequence level of Welleck et al. has n = 4; their code omits the last n-gram of a row.
     """

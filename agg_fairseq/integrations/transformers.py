@@ -75,7 +75,7 @@ STATE = "gated_loss"  # the attribute of the schedule of the learning rate that 
 
 @dataclass
 class _Step:
-    """A forward pass of a training step."""
+    """What is known of a forward pass in training."""
 
     head: nn.Module
     logits_of: Callable[[Tensor], Tensor]  # the forward of the head
@@ -91,31 +91,29 @@ class _Step:
 class GatedLoss(TrainerCallback):
     """Trains a causal language model of transformers with a gated objective; a callback of Trainer.
 
-    Creating it attaches it to the model, and `remove` takes it off again. The parameters of the
-    model stay as they are. In training steps `output.logits` is None. A copy of the model, also by
-    `copy.deepcopy` or `torch.save`, is a plain model, which may get a GatedLoss of its own.
+    Creating it attaches it to the model, and `remove` takes it off again. In training steps
+    `output.logits` is None. A copy of the model, also by `copy.deepcopy` or `torch.save`, is a plain
+    model.
 
     With Trainer, the window of AGG is one epoch unless `window` is given, in at most 64 parts of
     equally many updates, the oldest of which is forgotten at a time. The counts are saved in
     `scheduler.pt` of each checkpoint, and restored on resume. In a loop of your own, call
     `commit_update` after each step of the optimizer, and keep `state_dict` in the checkpoint.
-    Within an update, a batch is counted once, however often its loss is computed.
 
     Args:
-        model: a decoder-only language model that ends in a linear layer, tied to the input
-            embedding or not, with or without bias, whose logits are not changed but for a scale and
-            a soft cap; or a model of PEFT over one, whose output layer trains (`modules_to_save`).
+        model: a decoder-only language model that ends in a linear layer, tied or not, with or
+            without bias, whose logits are not changed but for a scale and a soft cap; or a model of
+            PEFT over one, whose output layer trains (`modules_to_save`).
         method: "agg", "agps", "face" or "mle".
         tokenizer: that of the model, a fast one. Its special and reserved tokens and the rows
             beyond its vocabulary are then never rare either; they would fill the rare group.
-        excluded: tokens that are never rare; by default the special tokens of the model's
-            configuration (padding, begin and end of a sequence).
+        excluded: tokens that are never rare; by default the model's padding, begin and end of a
+            sequence.
         **options: those of the method's objective, such as `rare_fraction=0.3` of `AggObjective`,
             and of `Objective`, such as `label_smoothing` and `cosreg_gamma`.
 
     Raises:
-        UserError: the gated loss would not be right for the model, mostly in the first training
-            step.
+        UserError: the gated loss would not be right for the model; mostly in the first step.
         ValueError, TypeError: an option is out of its range, missing, or another method's.
     """
 
@@ -153,7 +151,7 @@ class GatedLoss(TrainerCallback):
                 )
             known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
             spared |= {*known.special_ids, *known.unused}
-        if min(spared, default=0) < 0:  # which would count from the end
+        if min(spared, default=0) < 0:
             raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(spared)}")
         given = {name: value for name, value in options.items() if value is not None}
         if method in GATED:
@@ -184,7 +182,7 @@ class GatedLoss(TrainerCallback):
             return
         attributes = vars(self.model)
         attributes[ATTACHED].gated = None
-        # Unless others have wrapped our function since, as accelerate does.
+        # unless others have wrapped it since, as accelerate does
         forward = attributes.get("forward")
         if getattr(forward, "__func__", None) is _gated_forward(type(self.model)):
             before = attributes.pop(ATTACHED).before
@@ -248,7 +246,7 @@ class GatedLoss(TrainerCallback):
             self._step = None
         if step.loss is None:
             raise UserError(own_loss)
-        # Without the placeholder, which would pass for logits.
+        # without the placeholder, which would pass for logits
         if isinstance(output, tuple):
             return tuple(None if part is step.logits else part for part in output)
         return type(output)(
@@ -299,7 +297,7 @@ class GatedLoss(TrainerCallback):
         return self._placeholder.clone()  # which the model may change in place
 
     def _tell_hooks(self, head: nn.Module) -> None:
-        """Says once that hooks of others do not get logits."""
+        """Says once that hooks of others get no logits."""
         hooks = [
             getattr(hook, "__qualname__", repr(hook))
             for hook in head._forward_hooks.values()
@@ -338,15 +336,15 @@ class GatedLoss(TrainerCallback):
             target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
         target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
         step.target = target
-        step.head(step.features)  # computes the loss in the output layer, where FSDP has gathered W
+        step.head(step.features)  # computes the loss where FSDP has gathered W
         number = given["num_items_in_batch"]
         number = (target != IGNORED).sum() if number is None else number
         number = torch.as_tensor(number, device=step.loss.device)
-        # Of no targets, the loss is 0/0 = NaN as in transformers, and its gradient 0.
+        # without targets NaN as in transformers, with a gradient of 0
         return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
 
     def _after_head(self, logits: Tensor) -> ScaleAndCap | None:
-        """What the model has done with the placeholder, None if it is no scale and soft cap."""
+        """What the model did with the placeholder, None if it is no scale and soft cap."""
         placeholder = self._placeholder
         for parameter in leaves(logits).values():
             if parameter is not placeholder:
@@ -422,12 +420,12 @@ class GatedLoss(TrainerCallback):
         self.objective.commit_update()
 
     def roll_back_update(self) -> None:
-        """Ends an update whose step was skipped for overflow, as `Objective.roll_back_update`."""
+        """Ends an update whose step was skipped, as `Objective.roll_back_update`."""
         self._forget_update()
         self.objective.roll_back_update()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Called after a step of any optimizer while an update is under way."""
+        """Called after a step of any optimizer."""
         parameters = {*map(id, self.model.parameters())}
         self._has_stepped |= any(
             id(one) in parameters for group in optimizer.param_groups for one in group["params"]
@@ -441,7 +439,7 @@ class GatedLoss(TrainerCallback):
             self._step_hook = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts, for the checkpoint of a loop of your own: tensors and numbers only."""
+        """The counts, for the checkpoint of a loop of your own."""
         return {"method": self.method, **self.objective.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -467,7 +465,7 @@ class GatedLoss(TrainerCallback):
     # The events of Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Sets the window, and restores it where Trainer resumes from a checkpoint."""
+        """Sets the window; restores the counts where Trainer resumes from a checkpoint."""
         if args.n_gpu > 1:
             raise UserError(
                 "GatedLoss: found several GPUs in one process; start one for each with torchrun"
@@ -508,7 +506,7 @@ ATTACHED = "_gated_loss"
 
 
 class _Attached:
-    """The attribute of a model with a GatedLoss; a copy of the model has no GatedLoss."""
+    """The attribute of a model with a GatedLoss; a copy has no GatedLoss."""
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.gated: GatedLoss | None = None
@@ -541,12 +539,12 @@ def _attached(model: nn.Module) -> GatedLoss | None:
 
 @functools.cache
 def _gated_forward(model_class: type[nn.Module]) -> Callable[..., Any]:
-    """The function that takes the place of `forward` in the attributes of an instance: PEFT calls
-    `model.forward(…)` itself, so that hooks would not do."""
+    """Takes the place of `forward` in the attributes of an instance, since PEFT calls
+    `model.forward(…)` itself, without hooks."""
 
     def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-        gated, before = _attached(model), getattr(getattr(model, ATTACHED, None), "before", None)
-        original = MethodType(type(model).forward, model) if before is None else before
+        gated, attached = _attached(model), getattr(model, ATTACHED, None)
+        original = getattr(attached, "before", None) or MethodType(type(model).forward, model)
         if gated is None:
             return original(*arguments, **keywords)
         return gated._forward(original, arguments, keywords)
@@ -569,7 +567,7 @@ def _replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
 
 
 def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
-    """The tokens of the configuration that mark padding and the begin and end of a sequence."""
+    """Padding, begin and end of a sequence, by the configuration."""
     config, tokens = model.config.get_text_config(), []
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         value = getattr(config, name, None)
@@ -578,7 +576,7 @@ def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
 
 
 def _refuse_other_loss(gradient: Tensor) -> None:
-    """Called if a gradient reaches the placeholder, on which the gated loss does not depend."""
+    """Called if a gradient reaches the placeholder."""
     raise UserError(
         "GatedLoss: the model computes a term of its loss from the logits outside of "
         "loss_function; switch that off, or this model is not supported"
@@ -586,8 +584,7 @@ def _refuse_other_loss(gradient: Tensor) -> None:
 
 
 def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> ScaleAndCap | None:
-    """The s and c, or None, with `logits = c tanh(s placeholder / c)`; None if the model did
-    anything else."""
+    """The s and c with `logits = c tanh(s placeholder / c)`; None if there are none."""
     x, z = placeholder.double().flatten(), logits.double().flatten()
     scale, largest = z[0].item() / TINY, abs(z[1].item())
     softcap = largest if largest < 0.5 * abs(scale) * HUGE else None
@@ -596,7 +593,7 @@ def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> ScaleAndCap | None:
 
 
 def _composed(first: ScaleAndCap, second: ScaleAndCap) -> ScaleAndCap | None:
-    """One after the other; None for two soft caps."""
+    """The one after the other; None for two soft caps."""
     (scale, softcap), (factor, bound) = first, second
     if softcap is None:
         return scale * factor, bound

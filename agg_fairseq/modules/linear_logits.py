@@ -18,7 +18,7 @@ ScaleAndCap = tuple[float, float | None]
 
 
 class NotLinear(Exception):
-    """An output layer does more than `s (H Wᵀ + b)`, as the end of a sentence about it."""
+    """An output layer does more than `s (H Wᵀ + b)`: the end of a sentence about it."""
 
 
 class LinearLogits(NamedTuple):
@@ -45,12 +45,12 @@ def linear_logits(
     The layer is given random features of several positions and sizes. Its result has to be
     `s (H Wᵀ + b)`, with a soft cap or without, within the rounding of the dtypes, and to depend on
     W and b alone, as autograd says. It is asked once in training and once in validation, and again
-    when a parameter is another object, or another number or buffer is found in the layer or in what
-    `logits_of` is a method of.
+    when a parameter, a number or a buffer has changed in the layer or in what `logits_of` is a
+    method of.
 
     Args:
         logits_of: the layer, (…, D) to (…, V): a module or a method.
-        layer: what holds W (V, D) as its `weight`, and b (V,) as its `bias` if it has one.
+        layer: what holds W (V, D) as its `weight`, and maybe b (V,) as its `bias`.
         like: features, for their dtype and device.
         model: names the parameters in errors.
 
@@ -63,17 +63,17 @@ def linear_logits(
     answers = _answers.setdefault(layer, {})
     known, answer = answers.get(layer.training, (None, (1.0, None)))
     if known != fingerprint:
-        # The hooks leave nothing to those of gradient checkpointing, which counts what is saved.
+        # so that gradient checkpointing, which counts what is saved, does not see it
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
         with torch.inference_mode(False), torch.enable_grad(), hooks:
-            # b anew: one that is computed without gradients, in validation, has no parameters
+            # b anew, since one that was computed without gradients has no parameters
             answer = _ask(logits_of, weight, getattr(layer, "bias", None), like, model)
         answers[layer.training] = fingerprint, answer
     return LinearLogits(weight, bias, *answer)
 
 
 def leaves(*tensors: Tensor | None) -> dict[int, Tensor]:
-    """The tensors, by `id`, that autograd would give a gradient to: parameters, mostly."""
+    """The tensors, mostly parameters, that autograd would give a gradient to, by `id`."""
     found, seen = {}, set()
     waiting: list[torch.autograd.graph.Node | None] = []
     for tensor in tensors:
@@ -93,15 +93,14 @@ def leaves(*tensors: Tensor | None) -> dict[int, Tensor]:
 
 
 def name_of(parameter: Tensor, model: nn.Module) -> str:
-    """The name of a parameter in a model, or its shape if it is none of the model's."""
+    """The name of a parameter in a model; its shape if it is none of the model's."""
     named = model.named_parameters()
     names = (name for name, candidate in named if candidate is parameter)
     return next(names, f"a parameter of shape {tuple(parameter.shape)}")
 
 
 def _contents(*modules: nn.Module) -> list[Any]:
-    """All that a module computes with, cheap to compare: numbers, parameters, versions of
-    buffers."""
+    """What modules compute with, cheap to compare: numbers, parameters, versions of buffers."""
     found: list[Any] = []
     for module in modules:
         values = vars(module).items()
@@ -109,7 +108,7 @@ def _contents(*modules: nn.Module) -> list[Any]:
         parameters = module.parameters(recurse=False)
         found += [(id(parameter), parameter.requires_grad) for parameter in parameters]
         tensors = [value for _, value in values if isinstance(value, Tensor)]
-        # Larger ones than a number may be made anew in each step, as a mask or a normalized W.
+        # larger ones may be made anew in each step, as a mask or a normalized W
         tensors = [*module.buffers(recurse=False), *(one for one in tensors if one.numel() == 1)]
         found += [(id(tensor), tensor._version) for tensor in tensors]
     return found
@@ -128,12 +127,12 @@ def _ask(
     if is_mixed:
         dtypes.add(torch.get_autocast_dtype(device))
     half, before = torch.float16 in dtypes, None
-    # Of a W of zeros, as some begin, or of small numbers, for which float16 has no features that
-    # are large enough, any other W tells what the layer does.
+    # In place of a W of zeros, or of numbers that may be too small for float16, another one tells
+    # what the layer does.
     if not weight.any() or (half and isinstance(weight, nn.Parameter)):
         before, generator = weight.detach().clone(), torch.Generator().manual_seed(1)
         rows = torch.randn(min(len(weight), 2**12), weight.size(1), generator=generator)
-        times = -(-len(weight) // len(rows))  # more would take a second to draw
+        times = -(-len(weight) // len(rows))
         weight.data.copy_(rows.to(weight).repeat(times, 1)[: len(weight)])
     try:
         features, products = _random_features(weight, like, LARGEST_HALF if half else math.inf)
@@ -184,7 +183,7 @@ def _ask(
 
 @torch.no_grad()
 def _random_features(weight: Tensor, like: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """H (T, D) in the dtype of features, and `H Wᵀ` (T, V) in float64, of the sizes `LARGEST`."""
+    """Features H (T, D), and `H Wᵀ` (T, V) in float64, of the sizes `LARGEST`."""
     generator = torch.Generator().manual_seed(0)
     wide = torch.promote_types(weight.dtype, torch.float32)
     with torch.autocast(like.device.type, enabled=False):

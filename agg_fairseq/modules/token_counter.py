@@ -19,17 +19,13 @@ class TokenCounter(nn.Module):
         all_reduce(counter.current)    # with several workers: sums its tokens over them
         counter.commit()               # the update took place; or counter.roll_back(): it was skipped
 
-    The window holds one slot per update, as the distinct tokens and their counts: memory grows with
-    the tokens in the window and not with K·V. Committing costs O(V + tokens of the update),
-    whatever K is. The slots are kept on the CPU. From a GPU, the counts of an update are copied
-    while the next one runs, and read when that is committed, so that the host does not wait.
-    With a number of `slots`, each holds K / slots updates, which are forgotten together: memory is
-    then bounded, whatever the text. Without a window there are no slots. The state is part of
-    `state_dict()`, tensors and numbers only.
+    The window holds one slot per update, as the distinct tokens and their counts, on the CPU, to
+    which a GPU copies them while the next update runs. With a number of `slots`, each holds
+    K / slots updates, which are forgotten together: memory is then bounded, whatever the text.
 
     Args:
         vocabulary: V, the number of tokens.
-        window: K >= 1, how many updates are remembered; None: all of them.
+        window: K >= 1, how many updates are remembered; None: all of them, without slots.
         ignore_index: a target that is not counted, as in the losses.
 
     Examples:
@@ -43,7 +39,7 @@ class TokenCounter(nn.Module):
 
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
-    updates: int  # in the window: at most K, fewer while it fills; 0 without a window
+    updates: int  # in the window, at most K; 0 without a window
     slots: int | None  # K / slots updates in each; None: one in each
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
@@ -68,16 +64,14 @@ class TokenCounter(nn.Module):
         self._evict()
 
     def add(self, tokens: Tensor) -> None:
-        """Counts tokens, int64 in [0, V) or `ignore_index`, and of any shape, into the update under
-        way."""
+        """Counts tokens (...), int64 in [0, V) or `ignore_index`, into the update under way."""
         tokens = tokens.reshape(-1)
         counted = (tokens != self.ignore_index).long()
         # a token that is not counted adds 0 to the first one
         self.current.index_add_(0, tokens * counted, counted)
 
     def commit(self) -> None:
-        """Moves the update under way into the window, and the oldest out of it if the window is
-        full."""
+        """Moves the update under way into the window, and the oldest out of a full one."""
         self._store_arrived()
         if self.window is not None:
             self.updates += 1
@@ -87,11 +81,11 @@ class TokenCounter(nn.Module):
         self._evict()
 
     def roll_back(self) -> None:
-        """Forgets the update under way (it was skipped)."""
+        """Forgets the update under way."""
         self.current.zero_()
 
     def _store_arrived(self) -> None:
-        """Puts the counts of the last update into a slot; waits for them, if they are not there."""
+        """Puts the counts of the last update into a slot, once they are on the CPU."""
         if self._arriving is None or self.window is None:
             return
         counts = self._arriving.read()
@@ -111,19 +105,18 @@ class TokenCounter(nn.Module):
             self.appearances.index_add_(0, self._on_device(tokens), -self._on_device(counts))
 
     def _on_device(self, part: Tensor) -> Tensor:
-        """A part of a slot as int64 on the device of the counter, copied without waiting."""
+        """A part of a slot as int64 on the counter's device, copied without waiting."""
         on_gpu = self.appearances.is_cuda
         part = part.pin_memory() if on_gpu else part
         return part.to(self.appearances.device, non_blocking=on_gpu).long()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Attributes for a copy or a pickle, which has nothing on its way from a GPU."""
+        """For a copy or a pickle, which has nothing on its way from a GPU."""
         self._store_arrived()
         return vars(self)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The window and the update under way; the sums are rebuilt from them. Without a window:
-        the sums."""
+        """The window, or without one the sums, and the update under way."""
         self._store_arrived()
         state = {
             "vocabulary": len(self.appearances),
@@ -143,29 +136,23 @@ class TokenCounter(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores a state of `get_extra_state`, its window included, from any device.
 
-        ValueError for a state over another vocabulary, or of a counter with a window where this one
-        has none or the other way round.
+        ValueError for another vocabulary, or if only one of the two has a window.
         """
         size = len(self.appearances)
         if state["vocabulary"] != size:
             found = state["vocabulary"]
             raise ValueError(f"TokenCounter: expected a state over {size} tokens, got {found}")
         if (state["window"] is None) != (self.window is None):
-            found = f"got the window {state['window']}"
-            raise ValueError(
-                f"TokenCounter: expected a state for the window {self.window}, {found}"
-            )
+            found = state["window"]
+            raise ValueError(f"TokenCounter: expected the window {self.window}, got {found}")
         self._slots.clear()
         self._arriving = None
         self.current.copy_(state["current"])
         if state["window"] is None:
             self.appearances.copy_(state["appearances"])
             return
-        tokens, counts, sizes = (
-            state["tokens"].cpu(),
-            state["counts"].cpu(),
-            state["sizes"].tolist(),
-        )
+        tokens, counts = state["tokens"].cpu(), state["counts"].cpu()
+        sizes = state["sizes"].tolist()
         updates = state["updates"].tolist() if "updates" in state else [1] * len(sizes)
         self.updates = sum(updates)
         slots = zip(tokens.split(sizes), counts.split(sizes), updates, strict=True)

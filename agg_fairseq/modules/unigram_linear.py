@@ -13,19 +13,15 @@ class UnigramLinear(nn.Linear):
     """`H Wᵀ + b`, with a bias that starts at the log of the training frequencies (`log_unigram`).
 
     A learned bias is `b = log_unigram(counts) + s`, where the shift `s` starts at 0 and is the
-    parameter. So weight decay pulls the bias towards the training frequencies; it would pull a bias
-    that was the parameter itself towards 0, that is, towards equal frequencies. The gradient of `s`
-    is that of `b`. A fixed bias has no parameter.
+    parameter: weight decay pulls the bias towards the training frequencies. A fixed bias has no
+    parameter.
 
-    The state holds the counts, since half precision would round `log p`. They are saved as float64,
-    which is exact up to 2^53, since a moving average such as that of fairseq's --store-ema
-    multiplies every entry; loading rounds them.
+    The state holds the counts, since half precision would round `log p`; as float64, since a moving
+    average such as that of fairseq's --store-ema multiplies every entry. Loading rounds them.
 
     Args:
-        weight: (V, D) W, an existing parameter: of its own, or that of the input embedding, to tie
-            the two.
-        counts: (V,) how often each token is a target in the training data, not negative, at most
-            2^53.
+        weight: (V, D) W, an existing parameter, such as the input embedding to be tied.
+        counts: (V,) how often each token is a target in the training data, at most 2^53.
         learned: False keeps the bias as it starts.
 
     Examples:
@@ -41,19 +37,14 @@ class UnigramLinear(nn.Linear):
     bias_shift: nn.Parameter | None  # (V,) s; None if the bias is fixed
 
     def __init__(self, weight: nn.Parameter, counts: Tensor, *, learned: bool = True) -> None:
-        # nn.Linear's own would make a weight, and a bias that is a parameter
-        nn.Module.__init__(self)
+        nn.Module.__init__(self)  # nn.Linear's would make a weight and a bias
         self.out_features, self.in_features = weight.shape
         self.weight = weight
         # as floating point, so that they are looked at
         counts = whole_counts(counts.double(), len(weight)).to(weight.device)
         self.register_buffer("counts", counts)
-        shift = (
-            nn.Parameter(torch.zeros(len(weight), device=weight.device, dtype=weight.dtype))
-            if learned
-            else None
-        )
-        self.register_parameter("bias_shift", shift)
+        shift = torch.zeros(len(weight), device=weight.device, dtype=weight.dtype)
+        self.register_parameter("bias_shift", nn.Parameter(shift) if learned else None)
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]

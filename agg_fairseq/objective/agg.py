@@ -66,7 +66,7 @@ class AggObjective(Objective):
             raise ValueError(
                 f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
             )
-        if rare_fraction is None and alpha is None:
+        if alpha is None and rare_fraction is None:
             alpha = DEFAULT_ALPHA
         self.threshold = {"alpha": alpha, "rare_fraction": rare_fraction}
         self.which, self.count_current_batch = gates, count_current_batch
@@ -76,7 +76,7 @@ class AggObjective(Objective):
         self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
         if excluded is not None:
             self.to(excluded.device)
-        # Raises where an option is out of its range; not compiled, which would have to fail first.
+        # raises where an option is out of its range; not compiled, which would fail first
         _group_and_gates(self.counter.appearances, None, excluded, 1, alpha, rare_fraction, gates)
 
     def fix_group(self) -> None:
@@ -101,11 +101,9 @@ class AggObjective(Objective):
         if self.count_current_batch:
             current = self.counter.current.clone()
             sum_over_workers(current)
-            appearances, updates = appearances + current, updates + 1
+            return self._gates_from(appearances + current, updates + 1)
         if not updates:
             return None
-        if self.count_current_batch:
-            return self._gates_from(appearances, updates)
         # They are the same for all micro-batches of an update: `_version` counts changes in place.
         version = appearances._version
         if self._formed is None or self._formed[0] is not appearances or self._formed[1] != version:

@@ -67,7 +67,7 @@ class AgpsObjective(Objective):
             self.set_counts(counts)
 
     def set_counts(self, counts: Tensor) -> None:
-        """Takes the training counts (V,), and chooses the rare group by them."""
+        """Takes the training counts (V,), and chooses the rare tokens."""
         self.counts = whole_counts(counts, self.vocabulary)
         if self.excluded is not None:
             self.counts = self.counts.to(self.excluded.device)

@@ -14,8 +14,8 @@ from .likelihood import Objective
 def face_weights(counts: Tensor) -> Tensor:
     """The weight of each token in FACE, `1 − f[k] / max f`, scaled to a mean of 1: (V,) float32.
 
-    This is the variant with pre-weight. All weights are 1 where nothing was output yet, or all
-    tokens equally often.
+    This is the variant with pre-weight. All weights are 1 where all tokens were output equally
+    often.
 
     Args:
         counts: (V,) f, how often each token was output (OPR), or is in the training set.

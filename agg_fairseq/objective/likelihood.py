@@ -19,7 +19,7 @@ Average = tuple[Any, Any]
 
 
 class MicroBatch(NamedTuple):
-    """Decisions of an objective about a micro-batch before the forward pass of the model."""
+    """What an objective decides about a micro-batch before the model runs."""
 
     order: PositionOrder  # of the targets: on a GPU, it is there when the loss is formed
     gates: Gates | None = None
@@ -145,8 +145,7 @@ class Objective(nn.Module):
         order = order_positions(target, self.vocabulary, rare, self.ignore_index)
         return MicroBatch(order, gates, self.position_weight(target), is_dummy)
 
-    # Its loop depends on the targets: tracing it would break the graph. As torch.compiler.disable,
-    # which imports the compiler at once.
+    # Its loop depends on the targets. torch.compiler.disable would import the compiler at once.
     @torch._disable_dynamo
     def forward(
         self,

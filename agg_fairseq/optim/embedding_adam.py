@@ -9,8 +9,7 @@ from torch import Tensor
 
 
 class EmbeddingAdam(torch.optim.Optimizer):
-    r"""AdamW in which embedding matrices, in groups of their own, have another second moment than
-    other parameters.
+    r"""AdamW with another second moment for embedding matrices, in groups of their own.
 
     Adam divides the step of each row w_k by √v_k, a mean of its squared gradients over about the
     last 1/(1 − β₂) updates. For a token that is rarer than that, v_k decays between its
@@ -25,8 +24,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
     .. math::
         \bar v \leftarrow \beta_2 \bar v + (1 - \beta_2) \frac{1}{V} \sum_j g_j^2
 
-      The paper averages the second moments of all V rows; averaging the squared gradients first
-      gives the same numbers, with D numbers of state in place of V·D.
+      The paper averages the second moments of all rows, which gives the same numbers.
 
     All other parameters are trained exactly as by fairseq's `adam`: as by `torch.optim.AdamW`, but
     that epsilon is added before the bias correction: the denominator is `sqrt(v) + ε`, with a step
@@ -109,8 +107,8 @@ class EmbeddingAdam(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            # Gradients by parameter. Parameters of the same number of steps are updated together,
-            # on a GPU by a few launches; one in half precision alone, since it is copied.
+            # Gradients by parameter, those of the same number of steps together: on a GPU a few
+            # launches. One in half precision is alone, since it is copied.
             together: dict[Any, dict[Tensor, Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is None:

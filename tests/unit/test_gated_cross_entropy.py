@@ -205,7 +205,7 @@ def test_a_kernel_gets_targets_that_lie_side_by_side(monkeypatch):
     """It reads them from the address of the first, also those of one column of a batch."""
     found = []
     name = "agg_fairseq.functional.softmax_kernel.likelihood"
-    monkeypatch.setattr("agg_fairseq.functional.softmax_layer.has_kernel", lambda logits: True)
+    monkeypatch.setattr("agg_fairseq.functional.softmax_kernel.can_run", lambda logits: True)
     monkeypatch.setattr(name, lambda logits, target, *_: found.append(target.stride()))
     (h, w, *_), y = problem(), torch.arange(26).view(13, 2) % 11
     gated_likelihood(h, w, y[:, 1])

@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 class AggCriterionConfig(LikelihoodCriterionConfig):
     """Options of `--criterion agg`."""
 
-    agg_alpha: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+    agg_alpha: Optional[float] = option(
         None,
         f"a token is rare if it appears fewer than this many times per update, in (0, 1); "
         f"{DEFAULT_ALPHA} by default. Rescale it with the tokens per update and the corpus, or use "
         "--agg-rare-fraction, which needs no rescaling",
     )
-    agg_rare_fraction: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+    agg_rare_fraction: Optional[float] = option(
         None,
         "instead of --agg-alpha: the fraction of the tokens in the window that is rare, in (0, 1); "
         "those that are not in it are rare too",
@@ -61,8 +61,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
 
 @register_criterion("agg", dataclass=AggCriterionConfig)
 class AggCriterion(LikelihoodCriterion):
-    """See `AggObjective`, which is told what fairseq knows: the length of an epoch, and its
-    number."""
+    """Tells an `AggObjective` the length of an epoch, and its number."""
 
     counts_tokens: ClassVar[bool] = True
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {
@@ -84,8 +83,8 @@ class AggCriterion(LikelihoodCriterion):
         )
 
     def prepare(self) -> None:
-        """Logs what is rare by the counts of the training split, and warns of more than half of the
-        tokens, or of a window that is long compared with the training."""
+        """Logs what is rare by the counts of the training split; warns of more than half of the
+        tokens, and of a window that is long compared with the training."""
         cfg, updates = self.cfg, self._updates_of_epoch()
         # 0: no limit
         training = min(cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf)
@@ -103,7 +102,7 @@ class AggCriterion(LikelihoodCriterion):
             return
         threshold, occurs = self.objective.threshold, counts > 0
         [(name, value)] = [one for one in threshold.items() if one[1] is not None]
-        # On the CPU, where the counts are: the trainer has moved the objective to its device.
+        # On the CPU, where the counts are.
         excluded = excluded_tokens(self.task.target_dictionary)
         rare = occurs & rare_tokens(counts, updates, excluded=excluded, **threshold)
         of_tokens = (rare.sum() / occurs.sum()).item()
@@ -119,7 +118,7 @@ class AggCriterion(LikelihoodCriterion):
             logger.info(said)
 
     def start_update(self, update_num: int) -> None:
-        """Sets the window of this epoch; after --agg-static-after-epoch, fixes the rare group."""
+        """Sets the window of this epoch; fixes the rare group after --agg-static-after-epoch."""
         super().start_update(update_num)
         self.objective.counter.resize(self.cfg.agg_window or self._updates_of_epoch())
         if 0 < self.cfg.agg_static_after_epoch < self.train_iterator.epoch:

@@ -19,8 +19,8 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
 
     agps_mu1: float = option(
         DEFAULT_MU1,
-        "number of training occurrences from which f1 is 1; should exceed that of every rare "
-        "token (the paper's value for WMT14: 1500)",
+        "number of training occurrences from which f1 is 1, above that of every rare token (WMT14 in "
+        "the paper: 1500)",
     )
     agps_mu2: float = option(
         DEFAULT_MU2, "number of training occurrences from which f2 is 1, usually < mu1 (WMT14: 400)"

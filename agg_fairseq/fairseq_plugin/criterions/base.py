@@ -17,10 +17,9 @@ adds to likelihood:
 The gates act on the gradients that belong to positions: those of the likelihood, of `--ul-alpha`
 and `--adv-epsilon`. In validation there are neither gates nor position weights.
 
-fairseq calls a criterion with a model and a batch. The task alone is told whether the batch is a
-dummy one (a worker that has run out of data repeats its first batch), which update it belongs to,
-when the update is applied, how many updates an epoch has, and what goes into a checkpoint. `listen`
-therefore wraps five methods of the criterion's own task *instance*.
+The task alone is told whether a batch is a dummy one (a worker that has run out of data repeats its
+first batch), which update it belongs to, when the update is applied, how many updates an epoch has,
+and what goes into a checkpoint. So `listen` wraps five methods of the task *instance*.
 """
 
 import atexit
@@ -98,18 +97,16 @@ class LikelihoodCriterionConfig(CriterionConfig):
 
 
 class LikelihoodCriterion(FairseqCriterion):
-    """Tells an `Objective` what fairseq knows: micro-batches, updates, and checkpoints; and logs
-    what it returns."""
+    """Tells an `Objective` what fairseq knows, and logs what it returns."""
 
     logged: ClassVar[dict[str, int]] = {
         **dict.fromkeys((*Geometry._fields, "cosreg"), 4),
         "ul_loss": 3,
         "adv_loss": 3,
     }
-    """What is logged beside loss, nll_loss and ppl, with its decimals."""
+    """Names and decimals of what is logged beside loss, nll_loss and ppl."""
     counts_tokens: ClassVar[bool] = False
-    """Does the criterion keep a number for each token? Then all target languages must have the same
-    dictionary."""
+    """Does it keep a number for each token? Then all target languages need the same dictionary."""
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
@@ -130,10 +127,11 @@ class LikelihoodCriterion(FairseqCriterion):
             padding_row=self.padding_idx,
             **{name: getattr(cfg, name) for name in WEIGHTS if hasattr(cfg, name)},
         )
-        self.open_update: int | None = None  # the number of the update whose tokens are counted
+        self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
-        # is the micro-batch one that a worker repeats because it has run out of data?
-        self.is_dummy = False
+        self.is_dummy = (
+            False  # is the micro-batch one that a worker repeats at the end of its data?
+        )
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self)
 
@@ -173,8 +171,7 @@ class LikelihoodCriterion(FairseqCriterion):
         return self.result(layer.weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
-        """The number by which fairseq divides the loss of an update, for a batch with targets (B,
-        T)."""
+        """The number by which fairseq divides the loss, for a batch with targets (B, T)."""
         return len(target) if self.cfg.sentence_avg else tokens
 
     def result(
@@ -199,14 +196,13 @@ class LikelihoodCriterion(FairseqCriterion):
             "nsentences": len(target),
             "sample_size": self.sample_size(target, tokens),
         }
-        for name in self.logged:  # always all of them: fairseq adds the logs of workers up by key
+        for name in self.logged:  # all: fairseq adds the logs of workers up by key
             logging_output[name], logging_output[f"{name}_number"] = logged.get(name, (0.0, 0))
         return loss, logging_output["sample_size"], logging_output
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs `loss`, `nll_loss` (bits per token), `ppl` and the averages, over micro-batches and
-        workers."""
+        """Logs `loss`, `nll_loss` (bits per token), `ppl` and the averages of all workers."""
 
         def total(key: str) -> Any:
             return sum(log.get(key, 0) for log in logging_outputs)
@@ -315,8 +311,7 @@ def objective_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 class EmbeddingStatistics:
-    """The measures of `Geometry` of the output embedding: once per update at the interval, and once
-    per validation."""
+    """`Geometry` of the output embedding: once per update at the interval, and per validation."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
@@ -326,7 +321,6 @@ class EmbeddingStatistics:
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
 
     def start_update(self, update_num: int) -> None:
-        """The weights have changed."""
         self._are_due = self.interval > 0 and update_num % self.interval == 0
         self._measures = {}
 
@@ -348,7 +342,7 @@ class EmbeddingStatistics:
 
 def check_one_dictionary(task: Any) -> None:
     """Raises ValueError if the target languages have different dictionaries."""
-    # of translation_multi_simple_epoch, with one by --target-dict
+    # of translation_multi_simple_epoch
     manager = getattr(task, "data_manager", None)
     of_language = getattr(manager, "get_target_dictionary", None) or (
         lambda language: task.dicts[language]
@@ -373,9 +367,8 @@ def listen(task: Any, listener: LikelihoodCriterion) -> None:
 
 
 def _close_process_group() -> None:
-    """Ends gloo's threads before the process ends: fairseq leaves them running, and torch may then
-    abort it."""
-    # not yet closed after an earlier training of this process
+    """Ends gloo's threads, which fairseq leaves running, since torch may abort a process with
+    them."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -384,10 +377,9 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     """Announces the training iterator, and makes its batches those of epoch 1.
 
     fairseq shuffles the sentences into batches once, seeded with the epoch that the process begins
-    in. So a training that resumes in epoch 3 would see other batches than one that was never
-    interrupted, and from the middle of an epoch would skip other sentences than it has seen. Here
-    the batches are those of epoch 1, and their seed too, to which --update-ordered-indices-seed
-    adds the epoch.
+    in. So a training that resumes in epoch 3 would see other batches, and from the middle of an
+    epoch would skip other sentences than it has seen. Here the batches and their seed are those of
+    epoch 1; --update-ordered-indices-seed adds the epoch.
     """
     original = task.get_batch_iterator
 
@@ -422,11 +414,11 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
     """Announces attempts at updates, micro-batches and optimizer steps.
 
     An attempt begins where no parameter has a gradient: fairseq's trainer sets all to None at the
-    start of each attempt, after an overflow, and where it gives up the micro-batches of a worker
-    that ran out of memory. So what a criterion counts is dropped exactly when the gradient is.
+    start, after an overflow, and where it gives up the micro-batches of a worker that ran out of
+    memory. So what a criterion counts is dropped exactly when the gradient is.
     """
     original_train_step, original_optimizer_step = task.train_step, task.optimizer_step
-    current: int | None = None  # number of the update under way; None: another criterion is trained
+    current: int | None = None  # the update under way; None: another criterion is trained
 
     def start_update_if_due(model: Any, update_num: int) -> None:
         nonlocal current
@@ -455,7 +447,7 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:
         if current is None:
             return original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
-        # if this worker ran out of memory in its last micro-batch
+        # if this worker ran out of memory last
         start_update_if_due(model, update_num)
         listener.on_optimizer_step()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)

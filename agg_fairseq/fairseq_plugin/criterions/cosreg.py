@@ -24,20 +24,17 @@ class CosRegCriterionConfig(LikelihoodCriterionConfig):
 
 @register_criterion("cosreg", dataclass=CosRegCriterionConfig)
 class CosRegCriterion(LikelihoodCriterion):
-    """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1` under the method's
-    name."""
+    """`L = L_MLE + γ/V² (‖Σ_k ŵ_k‖² − V)`: `--criterion mle --cosreg-gamma 1`."""
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The term needs W alone, so that a model without `output_layer` is trained by the logits
-        that it returns."""
+        """The term needs W alone: a model without `output_layer` is trained by its logits."""
         layer = output_layer(model)
         needs_features = self.objective.ul_alpha or self.objective.adv_epsilon
         if layer is None or has_output_layer(model) or needs_features:
             return super().forward(model, sample, reduce)
         net_output = model(**sample["net_input"])
-        # B x V x T
         log_probs = model.get_normalized_probs(net_output, log_probs=True)  # B x T x V
         target = model.get_targets(sample, net_output)
         # of rows: that of blocks (B, V, T) has no deterministic implementation on CUDA

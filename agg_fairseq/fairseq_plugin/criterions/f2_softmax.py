@@ -17,10 +17,9 @@ from .base import CriterionConfig, LikelihoodCriterion
 @register_criterion("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
     """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost
-    (but not with label smoothing, which is over the joint distribution).
+    (but label smoothing is not over the joint distribution).
 
-    It takes no terms of positions (`--ul-alpha`, `--adv-epsilon`): they need the logits of tokens
-    outside the target's class, and not to compute those is what this criterion is for.
+    It takes no `--ul-alpha` and `--adv-epsilon`, which need the logits of all tokens.
     """
 
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
@@ -34,8 +33,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 f"--criterion {self.cfg._name}: found a model without the factorized output layer; "
                 "expected --arch transformer_lm_f2… or transformer_f2…"
             )
-        # Sorted before the model runs, so that a GPU's numbers have arrived when the loss reads
-        # them.
+        # before the model runs, so that a GPU's numbers have arrived when the loss reads them
         target = sample["target"]
         sorted_targets = layer.classes.sort(target, self.padding_idx)
         parameters = leaves(layer.weight, layer.class_weight)
@@ -50,14 +48,12 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
             ignore_index=self.padding_idx,
             sorted_targets=sorted_targets,
         )
-        size, positions = (
-            self.sample_size(target, sample["ntokens"]),
-            (target != self.padding_idx).sum(),
-        )
-        # Bits per token, whose sum is `nll_loss`.
+        size = self.sample_size(target, sample["ntokens"])
+        positions = (target != self.padding_idx).sum()
+        # bits per token, whose sum is `nll_loss`
         bits = {
-            name: (getattr(output, name).sum() / math.log(2), positions)
-            for name in ("class_nll", "token_nll")
+            "class_nll": (output.class_nll.sum() / math.log(2), positions),
+            "token_nll": (output.token_nll.sum() / math.log(2), positions),
         }
         output = self.objective.complete(output, layer.weight, size, bits)
         return self.result(layer.weight, output, target, sample["ntokens"], reduce=reduce)

@@ -36,7 +36,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
     freeze_fraction: float = option(
         0.2, "the fraction of the tokens that occur, by training frequency, that is rare"
     )
-    freeze_below: Optional[float] = option(  # noqa: UP045 — fairseq reads the annotation
+    freeze_below: Optional[float] = option(
         None,
         "instead of --freeze-fraction: a token is rare if its share of the target tokens of the "
         "training split is below this number, in (0, 1); Yu et al. (2021) use 1e-6",
@@ -49,8 +49,8 @@ class FreezeRareCriterion(LikelihoodCriterion):
     """Likelihood that does not train the output embeddings of rare tokens, or not with all of their
     gradient.
 
-    With `all`, neither a gradient (also that of the input side, where the embeddings are tied), nor
-    weight decay, nor momentum moves such a row: it stays the same bit by bit, also over a resume.
+    With `all`, such a row stays the same bit by bit, also over a resume: neither a gradient (also
+    that of a tied input side), nor weight decay, nor momentum moves it.
     """
 
     counts_tokens: ClassVar[bool] = True
@@ -68,7 +68,6 @@ class FreezeRareCriterion(LikelihoodCriterion):
         self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None
 
     def prepare(self) -> None:
-        """Chooses the rare tokens."""
         counts, excluded = self.count_targets(), excluded_tokens(self.task.target_dictionary)
         if self.cfg.freeze_below is None:
             self.rare = rarest(counts, self.cfg.freeze_fraction, excluded)
@@ -82,8 +81,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
         logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
 
     def start_update(self, update_num: int) -> None:
-        """Freezes the rows, or parts of their gradient, in this update; releases them after the
-        last such update."""
+        """Freezes the rows, or parts of their gradient, in this update, or releases them."""
         super().start_update(update_num)
         self._is_frozen = self.cfg.freeze_until <= 0 or update_num < self.cfg.freeze_until
         if not self.freezes_rows:
@@ -96,11 +94,8 @@ class FreezeRareCriterion(LikelihoodCriterion):
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """Freezes the rows before their first step, with a dummy batch too.
-
-        Their gradient is zero, so that they build up no momentum and do not enter the norm for
-        gradient clipping.
-        """
+        """Freezes the rows before their first step, with a dummy batch too: with a gradient of zero
+        they build up no momentum, and do not enter the norm for gradient clipping."""
         if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
             weight, rows = output_layer(model).weight, self.rare.nonzero().squeeze(1)
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
@@ -109,8 +104,7 @@ class FreezeRareCriterion(LikelihoodCriterion):
 
     @torch.no_grad()
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """Puts the rows back, which weight decay moves, also in the float32 copies of an
-        optimizer."""
+        """Puts the rows back, which weight decay moves, also in float32 copies."""
         if self._frozen is not None:
             weight, rows, values, _ = self._frozen
             for matrix in (weight, *float32_copies(optimizer, weight)):

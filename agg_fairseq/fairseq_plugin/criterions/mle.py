@@ -7,5 +7,4 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 @register_criterion("mle", dataclass=LikelihoodCriterionConfig)
 class MleCriterion(LikelihoodCriterion):
-    """Maximum likelihood: every gate is 1. The baseline that costs and logs the same as the gated
-    methods."""
+    """The baseline that costs and logs the same as the gated methods."""

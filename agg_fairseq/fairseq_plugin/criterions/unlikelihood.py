@@ -21,7 +21,4 @@ class UnlikelihoodCriterionConfig(LikelihoodCriterionConfig):
 @register_criterion("unlikelihood", dataclass=UnlikelihoodCriterionConfig)
 class UnlikelihoodCriterion(LikelihoodCriterion):
     """`L = −log p(y_t) − α Σ_{c ∈ C_t} log(1 − p(c))`, `C_t` the tokens seen earlier in the same
-    sequence, less y_t.
-
-    The same as `--criterion mle --ul-alpha 1`, under the method's name.
-    """
+    sequence, less y_t: `--criterion mle --ul-alpha 1`."""

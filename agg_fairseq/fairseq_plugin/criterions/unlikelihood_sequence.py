@@ -34,8 +34,8 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
 
     A share of the updates continues prefixes of the batch greedily, and punishes the tokens of the
     continuation that belong to an n-gram it holds already: `L = −Σ_t log(1 − p(x_t))`. The others
-    train as `--criterion unlikelihood` with the same `--ul-alpha` (0: plain likelihood) does. Both
-    kinds alternate evenly, the same on every worker.
+    train as `--criterion unlikelihood` does with the same `--ul-alpha`. Both alternate evenly, the
+    same on every worker.
     """
 
     logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {
@@ -63,13 +63,12 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         if cfg.ul_prefix_length > tokens_per_sample:
             raise ValueError(
                 f"--ul-prefix-length: expected at most --tokens-per-sample {tokens_per_sample}, "
-                "got "
-                f"{cfg.ul_prefix_length}"
+                f"got {cfg.ul_prefix_length}"
             )
         self._continues = False  # is this update made on continuations?
 
     def start_update(self, update_num: int) -> None:
-        """Chooses ⌊n · rate⌋ of n updates, which are made on continuations."""
+        """Makes ⌊n · rate⌋ of n updates on continuations."""
         super().start_update(update_num)
         rate = self.cfg.ul_sequence_rate
         self._continues = math.floor((update_num + 1) * rate) > math.floor(update_num * rate)
@@ -80,8 +79,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         """A batch without a whole prefix is trained on as it is."""
         if self.training and self._continues:
             tokens, length = sample["net_input"]["src_tokens"], self.cfg.ul_prefix_length
-            # With their continuations, as many of each sequence as leave the number of tokens of an
-            # update about the same: so they do not depend on how it is split into batches.
+            # With their continuations, they have about as many tokens as the batch.
             number = max(1, tokens.size(1) // (length + self.cfg.ul_completion_length))
             number = min(number, tokens.size(1) // length)
             prefixes = tokens[:, : number * length].reshape(-1, length)
@@ -93,11 +91,8 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     def result(
         self, weight: Tensor, output: ObjectiveOutput, target: Tensor, tokens: int, **options: Any
     ) -> Any:
-        """In an update on continuations, what other workers measure is 0 here.
-
-        fairseq adds up the logs of workers by key, tensors apart from numbers, so that all need the
-        same of both kinds.
-        """
+        """In an update on continuations, what other workers measure is 0 here: fairseq adds up the
+        logs of workers by key, tensors apart from numbers, and needs the same of both."""
         if self.training and self._continues:
             zero = output.nll.new_zeros(())
             nothing = {"ul_loss": (zero, 0)} if self.objective.ul_alpha else {}
@@ -109,14 +104,12 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     def _on_continuations(
         self, model: Any, prefixes: Tensor, reduce: bool
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of the model's own continuations of prefixes (B', P). No term of positions is
-        added to it."""
+        """The loss of the model's own continuations of prefixes (B', P)."""
         start, length = prefixes.size(1), self.cfg.ul_completion_length
         continuation = decoding.continuation(
             unwrapped(model), prefixes, length, forbidden=(self.padding_idx,)
         )
-        # B' x L, as is the continuation
-        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)
+        repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L, as continuation
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}

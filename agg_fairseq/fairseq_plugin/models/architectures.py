@@ -1,9 +1,8 @@
 """fairseq's transformers with another output layer: `--arch transformer_lm_NAME…` and `--arch
 transformer_NAME…`.
 
-Each has every architecture that fairseq knows of its parent, with the same sizes, but for those
-that end in an adaptive
-softmax: `transformer_lm_f2_gpt2_small` is `transformer_lm_gpt2_small`.
+Each has every architecture that fairseq knows of its parent, but for those that end in an adaptive
+softmax: `transformer_lm_f2_gpt2_small` has the sizes of `transformer_lm_gpt2_small`.
 """
 
 from argparse import Namespace
@@ -27,12 +26,8 @@ def register_transformers(
 ) -> None:
     """Registers `transformer_lm_NAME` and `transformer_NAME`, and their architectures.
 
-    Args:
-        name: what is added to the names of the parents.
-        options: of the output layer.
-        replace: puts the output layer into a transformer decoder that fairseq has built; it also
-            gets the options. If the layer needs the training counts, it has `is_placeholder` and
-            `fill`, see `fairseq_plugin.trainer`.
+    `replace` puts the output layer, with its `options`, into a transformer decoder that fairseq has
+    built. A layer with `is_placeholder` gets the training counts by its `fill` (`trainer.py`).
     """
 
     class Replaced:
@@ -56,7 +51,7 @@ def register_transformers(
             super().add_args(parser)
             gen_parser_from_dataclass(parser, options())
 
-    # The names in logs and errors.
+    # the names in logs and errors
     LanguageModel.__name__, TranslationModel.__name__ = (
         f"{parent.__name__}{name.capitalize()}"
         for parent in (TransformerLanguageModel, TransformerModel)

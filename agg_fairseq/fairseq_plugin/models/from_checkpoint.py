@@ -19,22 +19,18 @@ def build_model(
     checkpoint: Checkpoint, data: str | Path, overrides: Mapping[str, Any] | None = None
 ) -> tuple[nn.Module, Any]:
     """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and
-    its task.
-
-    `data` has the dictionary that the model was trained with; `overrides` replace options of the
-    checkpoint, by name.
-    """
+    its task, with the dictionary in `data` and other options by name."""
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
     try:
         if state.get("cfg") is not None:
             state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
         if state.get("args") is not None:
-            # How it was trained, which another program may have defined, makes no model. Options
-            # that fairseq did not have yet, and refers to others for, it would take for true.
+            # without how it was trained, which another program may have defined; and with options
+            # that are newer, which fairseq would take for true
             trained_by = dict.fromkeys(("criterion", "optimizer", "lr_scheduler"))
             options = {"use_plasma_view": False, "tpu": False, **vars(state["args"]), **trained_by}
             state["args"] = Namespace(**options)
-        # makes `cfg` of `args`, so the overrides come after it
+        # makes `cfg` of `args`
         state = checkpoint_utils._upgrade_state_dict(state)
         overrides = {"data": str(data), **(overrides or {}), **options_of_pruned(checkpoint)}
         overwrite_args_by_name(state["cfg"], overrides)
@@ -50,14 +46,14 @@ def build_model(
 
 
 def model_name(checkpoint: Checkpoint) -> str | None:
-    """The registered name of the model, such as transformer_lm, of a checkpoint's architecture."""
+    """The registered name of a checkpoint's model, such as transformer_lm."""
     architecture = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch")
     return ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
 
 
 def options_of_pruned(checkpoint: Checkpoint) -> dict[str, int | None]:
-    """The layers of a model that was saved pruned (--decoder-layers-to-keep), for `build_model`:
-    fairseq would prune it once more."""
+    """Options for a model that was saved pruned (--decoder-layers-to-keep), lest fairseq prune it
+    once more."""
     options = {}
     for side in ("encoder", "decoder"):
         kept = checkpoint.model_options.get(f"{side}_layers_to_keep")

@@ -28,8 +28,8 @@ class F2Options(FairseqDataclass):
     f2_assignment: ChoiceEnum(ASSIGNMENTS) = option(
         "mefmax",
         "how tokens are assigned to frequency classes, by target-side training counts: mefmax also "
-        "determines their "
-        "number (Choi et al. 2020, Algorithm 1); the others are the paper's ablations",
+        "determines their number (Choi et al. 2020, Algorithm 1); the others are the paper's "
+        "ablations",
     )
     f2_classes: int = option(
         0, "number of classes for equal-frequency and equal-token; mefmax determines its own"
@@ -43,11 +43,8 @@ class F2Options(FairseqDataclass):
 
 
 class F2Layer(FactorizedSoftmax):
-    """The factorized softmax. Until a checkpoint or `fill` brings the classes, all tokens are in
-    one.
-
-    It also loads a state of the ordinary softmax, which has W alone; `fill` then derives U from W.
-    """
+    """The factorized softmax, with all tokens in one class until a checkpoint or `fill` brings the
+    classes. It also loads the W of an ordinary softmax, from which `fill` then derives U."""
 
     decoding = "joint"
     continues_softmax = False
@@ -68,15 +65,12 @@ class F2Layer(FactorizedSoftmax):
         weighted by the counts: the gradient of log Σ_{k in c} exp(h·w_k) with respect to h, where P
         equals the training frequencies.
         """
-        of_token = assign_classes(self.assignment, self.number, counts).to(
-            self.class_of_token.device
-        )
+        of_token = assign_classes(self.assignment, self.number, counts)
+        of_token = of_token.to(self.class_of_token.device)
         self.assign(of_token)
         if self.continues_softmax:
-            # V x C
-            share = (
-                F.one_hot(of_token) * counts.to(of_token.device).float().clamp(min=1e-3)[:, None]
-            )
+            weights = counts.to(of_token.device).float().clamp(min=1e-3)
+            share = F.one_hot(of_token) * weights[:, None]  # V x C
             with torch.no_grad():
                 self.class_weight.copy_((share / share.sum(0)).T @ self.weight.float())
         sizes = self.classes.sizes.tolist()
@@ -86,8 +80,7 @@ class F2Layer(FactorizedSoftmax):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Log-probabilities (…, V) of features (…, D), joint or decoupled, in the place of
-        logits."""
+        """Log-probabilities (…, V) of features (…, D), in the place of logits."""
         if self.decoding == "joint":
             return self.log_prob(features)
         chosen = choose_class(features, self.class_weight, sample=self.decoding == "sample-class")
@@ -96,11 +89,8 @@ class F2Layer(FactorizedSoftmax):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if f"{prefix}class_of_token" not in state_dict:
             self.continues_softmax = True
-            placeholders = {
-                "class_of_token": self.class_of_token,
-                "class_weight": self.class_weight,
-            }
-            state_dict.update({f"{prefix}{name}": value for name, value in placeholders.items()})
+            for name in ("class_of_token", "class_weight"):
+                state_dict[f"{prefix}{name}"] = getattr(self, name)
         super()._load_from_state_dict(state_dict, prefix, *rest)
         if self.number and not self.continues_softmax and self.number != self.classes.number:
             fail(
@@ -111,8 +101,7 @@ class F2Layer(FactorizedSoftmax):
 
 
 class F2TransformerDecoder(TransformerDecoderBase):
-    """A decoder that may choose the class first (Eq. 7) while generating, that is, with an
-    incremental state."""
+    """A decoder that may choose the class first (Eq. 7) with an incremental state: to generate."""
 
     f2_decoding: str
 
@@ -128,8 +117,7 @@ class F2TransformerDecoder(TransformerDecoderBase):
 
 
 def factorize(decoder: nn.Module, options: Any) -> None:
-    """Replaces the output layer. W stays what it was, tied or not; U and the classes are
-    placeholders."""
+    """Replaces the output layer; W stays what it was, tied or not."""
     if str(options.f2_decoding) not in DECODINGS:
         fail(f"--f2-decoding: expected {', '.join(DECODINGS)}, got {options.f2_decoding!r}")
     weight = decoder.output_projection.weight

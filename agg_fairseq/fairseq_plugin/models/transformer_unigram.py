@@ -20,8 +20,8 @@ class UnigramOptions(FairseqDataclass):
     unigram_bias: ChoiceEnum(["learned", "fixed"]) = option(  # type: ignore[valid-type]
         "learned",
         "the bias of the output layer starts at the log of the training frequencies of the targets "
-        "(Meister et al. "
-        "2022): learned trains it, and weight decay pulls it back to them; fixed does not train it",
+        "(Meister et al. 2022): learned trains it, and weight decay pulls it back to them; fixed "
+        "does not train it",
     )
 
 
@@ -33,16 +33,14 @@ class UnigramLayer(UnigramLinear):
         return not self.counts.any()
 
     def fill(self, counts: Tensor) -> None:
-        """Takes the training counts (V,)."""
         self.counts.copy_(counts)
 
 
 def add_log_unigram(decoder: nn.Module, options: Any) -> None:
-    """Gives the output layer a log-unigram bias. W stays what it was, tied or not."""
+    """Adds a log-unigram bias; W stays what it was, tied or not."""
     weight, learned = decoder.output_projection.weight, str(options.unigram_bias) == "learned"
-    decoder.output_projection = UnigramLayer(
-        weight, torch.zeros(len(weight), dtype=torch.int64), learned=learned
-    )
+    counts = torch.zeros(len(weight), dtype=torch.int64)
+    decoder.output_projection = UnigramLayer(weight, counts, learned=learned)
 
 
 register_transformers("unigram", UnigramOptions, add_log_unigram)
