@@ -7,11 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import Gates, cosine_regularizer, gated_likelihood, previous_tokens
-from ..functional.gated_cross_entropy import (
-    PositionOrder,
-    check_weights,
-    order_positions,
-)
+from ..functional.gated_cross_entropy import PositionOrder, check_weights, order_positions
 from ..modules import TokenCounter
 
 Average = tuple[Any, Any]

@@ -129,9 +129,7 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
-        self.is_dummy = (
-            False  # is the micro-batch one that a worker repeats at the end of its data?
-        )
+        self.is_dummy = False  # is a worker out of data, and repeats its first micro-batch?
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self)
 
