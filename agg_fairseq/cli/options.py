@@ -153,7 +153,9 @@ def add_option(
 
 def descriptions(documented: object) -> dict[str, str]:
     """The texts about the arguments in a docstring, in the words of a command line."""
-    section = (inspect.getdoc(documented) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    text = inspect.getdoc(documented) or ""
+    _, _, section = text.replace("\nShared arguments:\n", "\nArgs:\n").partition("\nArgs:\n")
+    section = section.partition("\n\n")[0]
     texts = {}
     for part in re.split(r"\n    (?=\w)", f"\n{section}")[1:]:
         name, _, text = " ".join(part.split()).partition(": ")

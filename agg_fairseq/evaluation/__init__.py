@@ -4,9 +4,9 @@ out.
 docs/evaluation.md has examples; `agg-fairseq COMMAND --help` explains each table and has the
 references. Measures are None where they are not defined. Beside them, a row of what was measured has
 its `path`, that of an embedding also `matrix`. Where tokens are grouped, the facts have the sizes of
-`groups`. Arguments that several functions have:
+`groups`.
 
-Args:
+Shared arguments:
     models: by the names of their rows, as `open_models` returns them; all over one vocabulary.
     data: folder of `fairseq-preprocess`, with the training split, in which tokens are counted.
     train_text: for models of transformers, text in UTF-8 in which tokens are counted instead.

@@ -180,6 +180,8 @@ def gated_likelihood(
         RuntimeError: a target is out of its range, or arguments do not fit.
     """
     check_arguments(features, target, label_smoothing)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"expected bias {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
     if position_weight is not None:
         if position_weight.shape != target.shape:
             found = tuple(position_weight.shape)

@@ -163,8 +163,8 @@ class GatedLoss(TrainerCallback):
         self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
         self._step_hook: RemovableHandle | None = None
-        # labels of the update under way, and their versions
-        self._counted: list[tuple[Tensor, int, MicroBatch]] = []
+        # labels of the update under way, copies of those on a CPU, and what was decided of them
+        self._counted: list[tuple[Tensor, Tensor | None, tuple, MicroBatch]] = []
         self._placeholder = torch.empty(0)  # (1, 1, V), on the CPU
         self._seen: tuple[Tensor, ScaleAndCap] | None = None  # what it became in the last step
         self._has_told_hooks = False
@@ -394,13 +394,16 @@ class GatedLoss(TrainerCallback):
     def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
         """Counts the targets, but once if the loss of a batch is computed several times, as by SAM,
         LBFGS and gradient checkpointing: then the labels lie in the same memory."""
-        for one, version, micro_batch in self._counted:
-            is_same = labels.data_ptr() == one.data_ptr() and labels.stride() == one.stride()
-            if is_same and labels.shape == one.shape and labels._version == version:
+        version = None if labels.is_inference() else labels._version
+        memory = (labels.data_ptr(), labels.shape, labels.stride(), version)
+        for _, values, other, micro_batch in self._counted:
+            # NumPy writes into memory of a CPU without a new version
+            if memory == other and (values is None or labels.equal(values)):
                 return micro_batch
         micro_batch = self.objective.micro_batch(target)
         counted = micro_batch._replace(is_dummy=True)  # its predictions too are counted once
-        self._counted.append((labels, labels._version, counted))
+        values = labels.clone() if labels.device.type == "cpu" else None
+        self._counted.append((labels, values, memory, counted))
         return micro_batch
 
     # The updates of a training

@@ -75,7 +75,13 @@ class NextTokenStatistics:
         return statistics
 
     def update(self, log_probs: Tensor, target: Tensor) -> None:
-        """Adds positions: log P (N, V), normalized, in nats, and targets y (N,) int64."""
+        """Adds positions: log P (N, V), normalized, in nats, and targets y (N,) int64.
+
+        ValueError for other shapes.
+        """
+        if log_probs.shape != (target.numel(), len(self.counts)) or target.dim() != 1:
+            found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
+            raise ValueError(f"expected (N, {len(self.counts)}) and (N,), got {found}")
         self._move(log_probs.device)
         nll = -log_probs.gather(1, target[:, None]).squeeze(1).double()  # N
         self._predicted[log_probs.argmax(1)] = True

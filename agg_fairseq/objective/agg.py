@@ -14,7 +14,7 @@ from .likelihood import Average, Objective, sum_over_workers
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,000 tokens per update
+DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,768 tokens per update
 
 
 class AggObjective(Objective):

@@ -404,6 +404,21 @@ def test_a_batch_counts_once_per_update(way):
         assert gated.objective.counter.updates == update
 
 
+@pytest.mark.parametrize("is_numpy", [True, False])
+def test_labels_that_are_written_into_the_same_memory_are_others(is_numpy):
+    model = gpt2()
+    gated = GatedLoss(model, rare_fraction=0.3)
+    ids = batch()["input_ids"]
+    with torch.inference_mode(not is_numpy):
+        memory = ids.clone()
+    for value in (3, 4):
+        memory.numpy()[:] = value
+        labels = torch.from_numpy(memory.numpy()) if is_numpy else memory
+        model(ids, labels=labels).loss.backward()
+    gated.commit_update()
+    assert gated.objective.counter.appearances[3:5].tolist() == [33, 33]
+
+
 def test_everything_but_training_steps_is_untouched():
     model, given = gpt2(), batch()
     keys = list(model.state_dict())

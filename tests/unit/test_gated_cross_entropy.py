@@ -268,6 +268,7 @@ def test_a_vocabulary_of_one_token():
         ({"target": torch.tensor([0, 4])}, RuntimeError, r"\[0, 4\)"),
         ({"target": torch.tensor([0, -1])}, RuntimeError, r"\[0, 4\)"),
         ({"position_weight": torch.ones(3)}, ValueError, r"position_weight \(2,\), got \(3,\)"),
+        ({"bias": torch.ones(1, 4)}, ValueError, r"bias \(4,\), got \(1, 4\)"),
         ({"label_smoothing": 1.1}, ValueError, r"\[0, 1\]"),
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"adv_epsilon": float("nan")}, ValueError, "adv_epsilon of at least 0"),

@@ -40,6 +40,9 @@ def test_counts_by_hand():
     likely = torch.full((1, 10), 0.05)
     likely[0, 4] = 0.55
     statistics.update(likely.log(), torch.tensor([9]))
+    for shapes in (((2, 10), (3,)), ((2, 9), (2,))):
+        with pytest.raises(ValueError, match=r"expected \(N, 10\) and \(N,\), got"):
+            statistics.update(torch.zeros(shapes[0]), torch.zeros(shapes[1], dtype=torch.int64))
     assert statistics.tokens == 3
     assert statistics.targets() == {"frequent": 2, "medium": 0, "rare": 1, "total": 3}
     expected = {"frequent": 10, "medium": None, "rare": 20, "total": 2000 ** (1 / 3)}

@@ -7,4 +7,4 @@ from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 @register_criterion("mle", dataclass=LikelihoodCriterionConfig)
 class MleCriterion(LikelihoodCriterion):
-    """The baseline that costs and logs the same as the gated methods."""
+    """The baseline of the gated methods."""
