@@ -297,7 +297,14 @@ def readme():
 def rule():
     (seeds,) = (claim["three seeds"] for claim in facts("rule")["claims"].values())
     yield "{}, {} and {}".format(*map(signed, seeds))
-    yield f"All {WORDS[len(results('kept-texts'))]} are hits, and W alone is as good or better"
+    kept = results("kept-texts").values()
+    of_all = [row["W alone"][0] / row["0.999"][0] - 1 for row in kept]
+    better = WORDS[sum(change < 0 for change in of_all)]
+    yield f"All {WORDS[len(kept)]} are hits. W alone is better on {better}"
+    yield f"and no worse than {math.ceil(1000 * max(of_all)) / 10}% on one"
+    ratios = [row["W alone"][0] / row["0.999"][0] for row in results("width").values()]
+    if ratios == sorted(ratios, reverse=True):
+        yield "W alone is the better, the wider the model"
     chosen = results("rule-chosen").values()
     yield (
         f"{WORDS[len(chosen)].capitalize()} trainings, in [rule-chosen.json](results/rule-chosen.json), "
@@ -374,11 +381,6 @@ def why():
 
 @claims_of("docs/performance.md")
 def performance():
-    (step,) = facts("criterions")["claims"].values()
-    yield (
-        f"takes {step['cross_entropy, ms']:,} ms with `cross_entropy`, {step['mle']} of that with `mle`, "
-        f"and {step['agg']} with `agg` (`python -m benchmarks.train_step --repeats 7`)"
-    )
     speed = {name: row["V = 44,256, N = 2,048"] for name, row in results("f2-speed").items()}
     for words, name in (
         ("take {} of the time of `cross_entropy` and {} of its memory", "f2_softmax, MefMax"),
@@ -508,13 +510,12 @@ def test_every_percentage_of_the_readme_is_compared():
     text = " ".join(re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL).split())
     for sentence in readme():
         text = text.replace(sentence, "")
-    assert {*re.findall(r"[\d.]+%|± [\d.]+", text)} <= {"1%"}  # of old text; s above 1%
+    assert {*re.findall(r"[\d.]+%|± [\d.]+", text)} <= {"1%", "30%"}  # of old text; s above 1%; rarest
 
 
 def test_all_predictions_for_texts_that_were_kept_are_hits():
     kept = results("kept-texts").values()
     assert all(is_hit(row["rule"][0], row["change"][0]) for row in kept) and len(kept) == 4
-    assert all(row["W alone"][0] < 1.005 * row["0.999"][0] for row in kept)  # as good or better
     chosen = results("rule-chosen").values()
     assert all(is_hit(row["rule"][0], row["measured"][0]) for row in chosen) and len(chosen) == 11
 
