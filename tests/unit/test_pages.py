@@ -394,7 +394,7 @@ def performance():
 @claims_of("docs/performance.md, on a GPU")
 def performance_on_a_gpu():
     of, of_f2, about = results("gpu-criterions"), results("gpu-f2"), facts("gpu-criterions")
-    unaligned, optimizers = about["claims"].values()
+    (optimizers,) = about["claims"].values()
 
     def ratios(rows, name, to, part=0, size=None):
         """Of time (part 0) or memory (1), at one size or at all."""
@@ -421,10 +421,6 @@ def performance_on_a_gpu():
     yield (
         f"the GPU works for {profile['kernels, ms']:.2f} ms (torch's profiler); the rest of {span([*mle])} "
         f"ms is the host, which launches {profile['operations launched by the host']} operations"
-    )
-    yield (
-        f"took {unaligned['mle']} ms for `mle` and {unaligned['agg']} for `agg` (compiled: "
-        f"{unaligned['compiled cross_entropy']}), of which {unaligned['three products']} were the products"
     )
     own, foreach, fused = (  # 1.245 is 1.25
         f"{optimizers[name] + 1e-9:.2f}"
