@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     notes, columns, papers = read_table(options.table)
     for row in papers:
         add_notes(notes, row, options.runs)
-    metrics, ours = read_cells(columns, [*papers], options.runs)
+    metrics, ours = read_cells(columns, [*papers], options.runs, notes)
     lines = table_lines(papers, ours, metrics, options.changes)
     for note, rows in notes.items():
         print(f"{note}: {', '.join(rows)}" if rows else note)
@@ -140,7 +140,10 @@ def row_of_file(result: Result, row: str) -> str | None:
 
 
 def read_cells(
-    columns: Sequence[str], rows: Sequence[str], runs: Sequence[Path]
+    columns: Sequence[str],
+    rows: Sequence[str],
+    runs: Sequence[Path],
+    notes: dict[str, list[str]],
 ) -> tuple[list[Metric | None], dict[str, list[SeedValues]]]:
     """The metric of each column, None where nothing was measured, and the cells of each row."""
     metrics: list[Metric | None] = [None] * len(columns)
@@ -149,14 +152,17 @@ def read_cells(
         for index, column in enumerate(columns):
             values: dict[Path, Value] = {}
             for run in runs:
-                values[run], metric = _value(run, row, column, rows)
+                values[run], metric = _value(run, row, column, rows, notes)
                 metrics[index] = metrics[index] or metric
             cells[row].append(SeedValues(values))
     return metrics, cells
 
 
-def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Value, Metric | None]:
-    """Our value, "not run", or None if it is not defined; and its metric, if it was measured."""
+def _value(
+    folder: Path, row: str, column: str, rows: Sequence[str], notes: dict[str, list[str]]
+) -> tuple[Value, Metric | None]:
+    """Our value, "not run", or None if it is not defined; and its metric, if it was measured. A column
+    that a file does not have is noted."""
     file, slash, title = column.partition("/")
     if row.endswith("(quoted)"):
         return QUOTED, None
@@ -170,8 +176,8 @@ def _value(folder: Path, row: str, column: str, rows: Sequence[str]) -> tuple[Va
         if pair := find(result, title):
             of = row_of_file(result, row)
             return None if of is None else result.shown(of, *pair), METRICS[pair[0]]
-        titles = ", ".join(column_titles(result.columns).values())
-        raise UserError(f"{path}: found no column {title}; expected one of {titles}")
+        noted = notes.setdefault(f"Found no column {title} in {path.name}", [])
+        noted += [row] if row not in noted else []
     return NOT_RUN, None
 
 

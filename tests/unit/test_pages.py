@@ -506,7 +506,10 @@ def test_every_percentage_of_the_readme_is_compared():
     text = " ".join(re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL).split())
     for sentence in readme():
         text = text.replace(sentence, "")
-    assert {*re.findall(r"[\d.]+%|± [\d.]+", text)} <= {"1%", "30%"}  # of old text; s above 1%; rarest
+    assert {*re.findall(r"[\d.]+%|± [\d.]+", text)} <= {
+        "1%",
+        "30%",
+    }  # of old text; s above 1%; rarest
 
 
 def test_all_predictions_for_texts_that_were_kept_are_hits():
