@@ -393,16 +393,17 @@ class GatedLoss(TrainerCallback):
 
     def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
         """Counts the targets, but once if the loss of a batch is computed several times, as by SAM,
-        LBFGS and gradient checkpointing: then the labels lie in the same memory."""
+        LBFGS and gradient checkpointing: then the labels lie in the same memory, unchanged."""
+        # NumPy changes memory of a CPU without a new version, and labels of inference mode have none.
+        values = labels.clone() if labels.device.type == "cpu" else None
         version = None if labels.is_inference() else labels._version
         memory = (labels.data_ptr(), labels.shape, labels.stride(), version)
-        for _, values, other, micro_batch in self._counted:
-            # NumPy writes into memory of a CPU without a new version
-            if memory == other and (values is None or labels.equal(values)):
+        for _, before, other, micro_batch in self._counted:
+            is_unchanged = version is not None if before is None else labels.equal(before)
+            if memory == other and is_unchanged:
                 return micro_batch
         micro_batch = self.objective.micro_batch(target)
         counted = micro_batch._replace(is_dummy=True)  # its predictions too are counted once
-        values = labels.clone() if labels.device.type == "cpu" else None
         self._counted.append((labels, values, memory, counted))
         return micro_batch
 

@@ -301,10 +301,10 @@ def rule():
     of_all = [row["W alone"][0] / row["0.999"][0] - 1 for row in kept]
     better = WORDS[sum(change < 0 for change in of_all)]
     yield f"All {WORDS[len(kept)]} are hits. W alone is better on {better}"
-    yield f"and no worse than {math.ceil(1000 * max(of_all)) / 10}% on one"
+    yield f"and {max(of_all):.1%} worse on one"
     ratios = [row["W alone"][0] / row["0.999"][0] for row in results("width").values()]
-    if ratios == sorted(ratios, reverse=True):
-        yield "W alone is the better, the wider the model"
+    assert ratios == sorted(ratios, reverse=True)
+    yield "W alone was the better, the wider the model"
     chosen = results("rule-chosen").values()
     yield (
         f"{WORDS[len(chosen)].capitalize()} trainings, in [rule-chosen.json](results/rule-chosen.json), "
