@@ -91,7 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             table = result.table(
                 getattr(chosen, "columns", None), transposed=getattr(chosen, "transposed", False)
             )
-            print(f"{table}\n\n{result.signature}")
+            print(f"{table}\n")
+            if "prediction" in result.facts:
+                print(f"{result.facts['prediction']}\n")
+            print(result.signature)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:

@@ -84,6 +84,7 @@ def group_shares(
         rows[name] = _row(is_member, counts, splits, tokens_per_update)
         if name in change:
             rows[name]["change_by_beta2"] = change[name]
+    facts = {}
     settings = {
         "counted-in": next(iter(splits)),
         "tokens": number,
@@ -95,11 +96,11 @@ def group_shares(
         s = rows[name]["target_share"][settings["counted-in"]]
         unknown = max(rows[UNSEEN]["target_share"].values()) if UNSEEN in rows else 0.0
         settings["epochs"] = f"{epochs:g}"
-        settings["prediction"] = prediction(change[name], s, number, epochs, unknown)
+        facts["prediction"] = prediction(change[name], s, number, epochs, unknown)
     columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
     if tokens_per_update is not None:
         columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
-    return Result(rows, columns, settings)
+    return Result(rows, columns, settings, facts)
 
 
 def _counts_by_split(

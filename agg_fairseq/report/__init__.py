@@ -79,7 +79,7 @@ def write_report(
         runs: folders of runs, all of the same task, by the names that the page shows.
         data: folder written by `fairseq-preprocess` that the runs were trained on.
         output: page to write.
-        split: to evaluate and to continue.
+        split: split to evaluate and to continue.
         baseline: name of the run that the others are compared with; None: the first.
         max_texts: number of texts that each language model continues; None: all.
         results: what other commands wrote to --json, such as `bleu` or `word-similarity`; rows have

@@ -68,7 +68,7 @@ def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkey
     assert counted["forgotten with β₂ = 0.7"]["target_share"]["train.txt"] == pytest.approx(0.4)
     change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
     assert counted["forgotten with β₂ = 0.7"]["change_by_beta2"] == pytest.approx(change, rel=1e-9)
-    assert counted.settings["prediction"].startswith(
+    assert counted.facts["prediction"].startswith(
         "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3%, unreliable"
     )
 
