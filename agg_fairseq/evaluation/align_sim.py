@@ -9,7 +9,7 @@ from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..result import Result
-from .inputs import check_row_names, load_embedding_vocabulary, matrix_setting
+from .inputs import check_row_names, load_vocabulary, matrix_setting
 
 ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no model
 
@@ -35,7 +35,7 @@ def align_sim(
         and the row `labeled tokens`, their number.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
-    vocabulary = load_embedding_vocabulary(models, data)
+    vocabulary = load_vocabulary(models, data)
     members = vocabulary.groups(groups)
     if not vocabulary.joined or vocabulary.languages is None:
         found = "separate dictionaries" if vocabulary.languages else "a language model"

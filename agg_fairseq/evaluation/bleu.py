@@ -6,8 +6,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from ..data.fairseq_logs import Translations, read_translations
 from ..errors import UserError
 from ..files import read_lines
@@ -65,7 +63,7 @@ def bleu(
 
         detokenize = MosesDetokenizer(lang=moses).detokenize
     rows, settings = {}, {"sentences": len(first.references)}
-    for name, log in tqdm(translations.items(), "scoring", leave=False, disable=None):
+    for name, log in translations.items():
         if log.decoded and references is None:
             raise UserError(
                 f"{log.path}: found detokenized text (D differs from H); expected --reference, for "

@@ -16,7 +16,7 @@ from .. import metrics
 from ..checkpoints import EmbeddingSource
 from ..data.subwords import find_word
 from ..errors import UserError
-from ..evaluation.inputs import load_embedding_vocabulary
+from ..evaluation.inputs import load_vocabulary
 from ..metrics.groups import GROUPS
 from . import style
 
@@ -39,7 +39,7 @@ def projection(
     """
     by_frequency = None
     if data is not None or train_text is not None:
-        by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
+        by_frequency = load_vocabulary(checkpoints, data, train_text).groups(groups)
     projected, ranges = [], []
     for model in checkpoints.values():
         points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
@@ -96,7 +96,7 @@ def similarity(
 
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
-    vocabulary = load_embedding_vocabulary(checkpoints, data, train_text)
+    vocabulary = load_vocabulary(checkpoints, data, train_text)
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
     row_of = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))

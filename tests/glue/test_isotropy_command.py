@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
-from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
+from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.metrics import Geometry, geometry, isotropy, singular_values
 from tests.commands import read_result, refused, run
 
@@ -52,7 +52,7 @@ def test_a_translation_model_is_grouped_by_the_target_side(
     """No English word is ever a target: they are unseen, and the German ones are frequent."""
     printed = run(capsys, "isotropy", translator, "--data", mt_data, "--groups", "frequency")
     assert "groups:1e-05/1e-06-of-tokens" in printed
-    vocabulary = load_embedding_vocabulary({"mt": Checkpoint(translator)}, mt_data)
+    vocabulary = load_vocabulary({"mt": Checkpoint(translator)}, mt_data)
     assert vocabulary.joined and vocabulary.languages == ("en", "de")
     groups = vocabulary.groups("frequency")
     assert {vocabulary.dictionary[int(token)][0] for token in groups.members("frequent")} == {"t"}
@@ -65,7 +65,7 @@ def test_a_translation_model_is_grouped_by_the_target_side(
     expected = "(en-de); expected models of one task"
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
     both = ("--data", lm_data, "--train-text", "text")  # of which only one is counted
-    assert "--train-text for models of transformers; drop one" in refused(
+    assert "found a model of fairseq; expected --data for models of fairseq" in refused(
         capsys, "isotropy", models[0], *both
     )
 

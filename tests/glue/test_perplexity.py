@@ -162,7 +162,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data):
             runs,
             PlainText("test.txt"),
             None,
-            "found a model of fairseq; give the text to score by --data",
+            "--data: found none",
         ),
     ):
         with pytest.raises(UserError, match=message):

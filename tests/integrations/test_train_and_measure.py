@@ -10,7 +10,7 @@ from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import PlainText, perplexity
-from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
+from agg_fairseq.evaluation.inputs import load_vocabulary
 from tests.conftest import write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
 
@@ -88,7 +88,7 @@ def test_trained_loaded_evaluated_and_looked_at(kind, tmp_path):
     assert found["perplexity"]["total"] == pytest.approx(
         math.exp(summed / found["tokens"]), rel=1e-5
     )
-    vocabulary = load_embedding_vocabulary(open_models([tmp_path / kind]), None, text)
+    vocabulary = load_vocabulary(open_models([tmp_path / kind]), None, text)
     assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
     assert vocabulary.counts[1] == text.read_text().split().count("w0")
 
