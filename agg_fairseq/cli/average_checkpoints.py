@@ -52,5 +52,5 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UserError(
             "INPUT: expected the folder of a run, or two checkpoints or more, each once"
         )
-    checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
+    checkpoints = {str(path): Checkpoint(path) for path in paths}
     return average_checkpoints(checkpoints, arguments.output, force=arguments.force)

@@ -3,8 +3,8 @@ side by side.
 
 Tokens are frequent, medium or rare by their frequency in the training text. The table shows what
 models are compared by: PPL total (that of fairseq-eval-lm with the same options), PPL within each
-group, E/O of the rare group, IsoScore; --full shows all of the columns below. The row `human` is of
-the text itself, the row `unigram` of a model that always predicts the training frequencies.
+group, E/O of the rare group, IsoScore; --full shows all of the columns below, and the row `human`,
+of the text itself. The row `unigram` is of a model that always predicts the training frequencies.
 --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity
 and E/O with them. A translation model scores the target side.
 

@@ -96,7 +96,7 @@ def write_report(
         raise UserError(
             f"--baseline: found {baseline!r}; expected the name of a run: {', '.join(runs)}"
         )
-    checkpoints = {name: Checkpoint(folder, training_state=False) for name, folder in runs.items()}
+    checkpoints = {name: Checkpoint(folder) for name, folder in runs.items()}
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
     models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})
     base = next(title for title, of_seed in models.items() if baseline in of_seed.values())

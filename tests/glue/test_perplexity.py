@@ -200,6 +200,7 @@ def test_the_command(lm_runs, lm_data, tmp_path, capsys):
     headers = []
     for options in ((), ("--full",), ("--calibrate", "test", "--json", tmp_path / "o.json")):
         printed = run(capsys, *start, "--data", lm_data, *options)
+        assert ("| human " in printed) == (options == ("--full",))
         headers.append([cell.strip() for cell in printed.splitlines()[0].split("|")[2:-1]])
     short = ["PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
     calibrated = ["calibrated PPL total", "calibrated PPL rare", "calibrated E/O rare"]
