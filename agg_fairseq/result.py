@@ -216,7 +216,9 @@ class Result:
         try:
             result = cls.from_json(read_json_object(path, expected))
             result.table()  # whose cells are all looked at
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except ValueError as error:
+            raise UserError(f"{path}: {error}; expected {expected}") from error
+        except (AttributeError, LookupError, TypeError) as error:
             raise UserError(f"{path}: {first_line(error)}; expected {expected}") from error
         return result
 

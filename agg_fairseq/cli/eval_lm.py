@@ -42,13 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             shown[metric] = (*keys, *OCCURRENCE_GROUPS)
     shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
     parser.add_argument(
-        "--full",
-        dest="columns",
-        action="store_const",
-        const=None,
-        default=shown,
-        help="print all columns",
-    )
+        "--full", dest="columns", action="store_const", const=None, default=shown, help="print all columns"
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:

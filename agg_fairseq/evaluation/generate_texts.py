@@ -1,6 +1,7 @@
 """Continuations of prefixes by a language model, written as JSON Lines."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,21 +99,18 @@ def generate_texts(
     torch_device = find_device(device)
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
-    options: dict[str, Any] = {"topk": topk, "forbidden": (dictionary.pad(), dictionary.bos())}
-    options["generator"] = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    forbidden = (dictionary.pad(), dictionary.bos())
 
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            for known, references in tqdm(given.batches, "continuing", leave=False, disable=None):
-                start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
-                continued = continuation(network, start.to(torch_device), length, **options)
-                for texts in zip(known, continued, references, strict=True):
-                    line = {}
-                    for field, tokens in zip(FIELDS, texts, strict=True):
-                        line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    def continued(known: Tensor) -> Tensor:
+        """(B, L) tokens after prefixes (B, P)."""
+        start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
+        start = start.to(torch_device)
+        return continuation(
+            network, start, length, topk=topk, generator=generator, forbidden=forbidden
+        )
 
-    atomic_write(output, write)
+    atomic_write(output, lambda path: _write(path, given.batches, continued, dictionary))
     number = given.settings["texts"]
     numbers = {"texts": number, "generated_tokens": number * length, "unused_tokens": given.unused}
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
@@ -127,6 +125,22 @@ def generate_texts(
     }
     row = {"path": str(model), **numbers}
     return Result({str(output): row}, dict.fromkeys(numbers, [""]), settings)
+
+
+def _write(
+    path: Path,
+    batches: list[tuple[Tensor, Tensor]],
+    continued: Callable[[Tensor], Tensor],
+    dictionary: Any,
+) -> None:
+    """Continues prefixes, and writes a line for each."""
+    with path.open("w", encoding="utf-8") as file:
+        for known, references in tqdm(batches, "continuing", leave=False, disable=None):
+            for texts in zip(known, continued(known), references, strict=True):
+                line = {}
+                for field, tokens in zip(FIELDS, texts, strict=True):
+                    line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _read_stream(data: str | Path, dictionary: Any, split: str, least: int) -> Tensor:

@@ -12,14 +12,13 @@ from .. import metrics
 from ..data.binarized import count_tokens, excluded_tokens, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
-from ..metrics.groups import MASS_PERCENT
 from ..metrics.texts import ABSENT, OFTEN, SHORTEST_PHRASE
 from ..names import HUMAN
 from ..result import Result
 from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
-MASSES = "/".join(f"{percent}%" for percent in MASS_PERCENT) + "-of-mass"
+MASSES = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
 MAX_ORDER = 3
 ORDERS = ("1", "2", "3")
 COLUMNS = {

@@ -43,18 +43,15 @@ def projection(
     projected, ranges = [], []
     for model in checkpoints.values():
         points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
-        middle = points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0)
         projected.append(points)
-        ranges.append(middle)
-    ranges = torch.stack(ranges)
-    low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
-    center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0
-    figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
+        ranges.append(points.quantile(points.new_tensor([0.005, 0.995]), dim=0))
+    low, high = torch.stack(ranges)[:, 0].amin(0), torch.stack(ranges)[:, 1].amax(0)
+    (x, y), reach = ((low + high) / 2).tolist(), 0.6 * (high - low).max().item() or 1.0
+    limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
     members = {"tokens": slice(None)}
     if by_frequency is not None:
         members = {name: by_frequency.members(name) for name in GROUPS}
-    x, y = center.tolist()
-    limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
+    figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
         labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
