@@ -100,15 +100,14 @@ class NextTokenStatistics:
     def compute(self) -> dict[str, dict[str, Any]]:
         """All measures by group, and as `total` over all; None without targets of the group.
 
-        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
-        infinite for a mean of 709 nats or more. It is the product of `group_perplexity`, exp of the
-        mean −log P(g_y), and `within_perplexity`, exp of the mean −log(P[y] / P(g_y)).
-        `unique_predictions` is Uniq: the number of distinct arg-max predictions, by the group of
-        the prediction.
-
-        `expected_over_observed` is Σ_i P_i(g), divided by the number of targets of the group, a
-        measure of our own: 1 for a model that is calibrated on this text. Compare it with
-        `frequencies_over_observed`.
+        - `perplexity`: exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
+          infinite for a mean of 709 nats or more. It is the product of the next two.
+        - `group_perplexity`: exp of the mean −log P(g_y).
+        - `within_perplexity`: exp of the mean −log(P[y] / P(g_y)).
+        - `unique_predictions`: Uniq, the number of distinct arg-max predictions, by their group.
+        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group, a
+          measure of our own: 1 for a model that is calibrated on this text. Compare it with
+          `frequencies_over_observed`.
         """
         return {
             "perplexity": self._perplexity(self._nll),
@@ -140,10 +139,9 @@ class NextTokenStatistics:
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all
         positions."""
-        shares = counts.to(self._nll) / counts.sum()
-        return self._over_observed(
-            torch.zeros_like(self._expected).index_add(0, self._columns, self.tokens * shares)
-        )
+        shares = counts.double() / counts.sum()
+        expected = torch.zeros_like(self._expected)
+        return self._over_observed(expected.index_add(0, self._columns, self.tokens * shares))
 
     def fit_offsets(self) -> Tensor:
         """The offset (G,) of each group that makes the text most probable, in nats; that of the
@@ -182,7 +180,7 @@ class NextTokenStatistics:
         perplexities = self._per_target(self._sums(nll))
         for name, mean in perplexities.items():
             if mean is not None:
-                perplexities[name] = math.exp(mean) if mean < 709 or math.isnan(mean) else math.inf
+                perplexities[name] = math.inf if mean >= 709 else math.exp(mean)
         return perplexities
 
     def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
