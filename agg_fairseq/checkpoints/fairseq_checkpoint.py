@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ..errors import UserError
 from .output_embedding import OutputEmbedding, check_matrix
-from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = (
     "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
@@ -71,13 +70,8 @@ class Checkpoint:
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`; UserError without."""
-        options = options_of(self.state, "model")
-        if not options:
-            raise UserError(
-                f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train"
-            )
-        return options
+        """The options of the model, its architecture as `_name` or `arch`."""
+        return options_of(self.state, "model")
 
     @property
     def is_language_model(self) -> bool:
@@ -178,11 +172,6 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
 def checkpoint_file(path: str | Path) -> Path:
     """The checkpoint that a path stands for: of the folder of a run, the best or else the last."""
     path = Path(path)
-    if is_pretrained(path):
-        raise UserError(
-            f"{path}: found a model of transformers; this command takes models of fairseq-train "
-            "alone"
-        )
     if not path.is_dir():
         return path
     for name in (BEST, LAST):

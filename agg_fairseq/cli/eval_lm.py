@@ -62,22 +62,13 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
-    """The text to score; options that are not for it are refused."""
-    if arguments.text is not None:
-        if arguments.data or arguments.context_window or arguments.max_tokens is not None:
+    """The text to score; options of another text are refused."""
+    if arguments.text is not None or arguments.train_text is not None:
+        if arguments.data or arguments.context_window or arguments.max_tokens or not arguments.text:
             raise UserError(
-                "--text: found it with --data, or with an option of how DATA is read; leave one out"
+                "--text: found an option of another text; expected --data DATA and its options, or "
+                "--text FILE and --train-text FILE"
             )
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
-    if arguments.data is None:
-        raise UserError(
-            "--data: found none; expected the folder that the models were trained on, "
-            "or --text FILE"
-        )
-    if arguments.train_text is not None:
-        raise UserError(
-            "--train-text: found it without --text; tokens are counted in the training "
-            "split of --data"
-        )
     block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
     return BinarizedText(arguments.data, arguments.split, *block)

@@ -177,10 +177,8 @@ def _lines(
     lines = list(tokenizer.encode_lines(path, dictionary))
     while lines and not lines[-1]:
         lines.pop()
-    if not lines:
-        raise UserError(f"{path}: found no line; expected a prefix per line")
     batches, unknown = [], 0
-    for number, tokens in enumerate(lines, 1):
+    for number, tokens in enumerate(lines or [[]], 1):
         if set(tokens) <= {dictionary.unk()}:
             raise UserError(
                 f"{path}, line {number}: found no token of the dictionary; expected a prefix; "

@@ -20,19 +20,15 @@ def load_vocabulary(
 ) -> Vocabulary:
     """The vocabulary that all models are over, with the counts of its tokens in the training split
     of `data`, for models of fairseq, or in `train_text`, if given, for those of transformers."""
-    first, *others = models.values()
-    is_of_fairseq = isinstance(first, Checkpoint)
-    for model in others:
-        if isinstance(model, Checkpoint) != is_of_fairseq:
+    for model in models.values():
+        is_of_fairseq = isinstance(model, Checkpoint)
+        if is_of_fairseq != (data is not None) or None not in (data, train_text):
+            kind = "fairseq" if is_of_fairseq else "transformers"
             raise UserError(
-                f"found {first} and {model}, of fairseq and of transformers; expected one vocabulary"
+                f"{model}: found a model of {kind}; expected models of fairseq alone with --data, "
+                "and of transformers alone with --train-text or without"
             )
-    if (train_text if is_of_fairseq else data) is not None:
-        raise UserError(
-            f"{first}: found a model of {'fairseq' if is_of_fairseq else 'transformers'}; expected "
-            "--data for models of fairseq alone, --train-text or --text for those of transformers"
-        )
-    if is_of_fairseq:
+    if data is not None:
         return _binarized_vocabulary(list(models.values()), data)
     vocabulary = None
     for model in models.values():
@@ -40,38 +36,30 @@ def load_vocabulary(
         vocabulary = vocabulary or other
         if other.tokens != vocabulary.tokens:
             raise UserError(
-                f"{model}: found another vocabulary than in {first}; measure them one at a time"
+                f"{model}: found another vocabulary than in {next(iter(models.values()))}; measure "
+                "them one at a time"
             )
     return vocabulary if train_text is None else vocabulary.counted_in(train_text)
 
 
-def _binarized_vocabulary(models: list[Checkpoint], data: str | Path | None) -> BinarizedVocabulary:
-    """UserError unless the models are of one task and its languages."""
-    if data is None:
-        raise UserError(
-            "--data: found none; expected the data folder that the model was trained with"
-        )
-    # by source and target language, None for language models
-    first: dict[tuple[str, str] | None, Checkpoint] = {}
+def _binarized_vocabulary(models: list[Checkpoint], data: str | Path) -> BinarizedVocabulary:
+    """UserError unless the models are of one task, its languages and --upsample-primary."""
+    found = {}  # a model by languages, None for language models, and how often the first part counts
     for model in models:
         pair = model.languages
         if pair is not None and not all(pair):
             pair = training_pair(data, *pair)
-        first.setdefault(pair, model)
-    if len(first) > 1:
+        found[pair, model.task_options.get("upsample_primary") or 1] = model
+    if len(found) > 1:
         kinds = []
-        for pair, model in first.items():
-            kinds.append(f"{model} ({'-'.join(pair) if pair else 'a language model'})")
+        for (pair, times), model in found.items():
+            task = "a language model" if pair is None else "-".join(pair)
+            kinds.append(f"{model} ({task}{f', --upsample-primary {times}' if times > 1 else ''})")
         raise UserError(
             f"found {' and '.join(kinds)}; expected models of one task and its languages"
         )
-    upsampled = {model.task_options.get("upsample_primary") or 1 for model in models}
-    if len(upsampled) > 1:
-        raise UserError(
-            f"found models trained with --upsample-primary {sorted(upsampled)}; measure them one at "
-            "a time"
-        )
-    vocabulary = BinarizedVocabulary.load(data, next(iter(first)), upsample_primary=upsampled.pop())
+    ((pair, times),) = found
+    vocabulary = BinarizedVocabulary.load(data, pair, upsample_primary=times)
     for model in models:
         model.check_vocabulary(len(vocabulary.tokens), data)
     return vocabulary

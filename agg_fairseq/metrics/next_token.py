@@ -147,8 +147,8 @@ class NextTokenStatistics:
         """The offset (G,) of each group that makes the text most probable, in nats; that of the
         first group is 0. Tokens in no group, and those that training never saw, keep their logits.
 
-        UserError for a group without targets, whose offset would be −∞, and for a model that has
-        diverged.
+        UserError for a group without targets, whose offset would be −∞, and if the fit fails, as of
+        a model that has diverged.
         """
         (log_probs, target), names = self._kept(), self.groups.names
         observed = torch.bincount(self._columns[target], minlength=log_probs.size(1)).to(log_probs)
@@ -163,11 +163,6 @@ class NextTokenStatistics:
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
         offsets[1 : len(fitted)] = (start - start[0])[1 : len(fitted)]
-        if not offsets.isfinite().all():
-            raise UserError(
-                "found probabilities of a group that are NaN or 0 everywhere; expected a model "
-                "that has not diverged"
-            )
         return most_probable_offsets(log_probs, observed, offsets, len(fitted))[: len(names)]
 
     def _kept(self) -> tuple[Tensor, Tensor]:
@@ -236,4 +231,7 @@ def most_probable_offsets(
         while scale > 1e-6 and value(offsets - scale * step) > before:
             scale /= 2
         offsets = offsets - scale * step
-    raise UserError("the offsets of the groups did not converge in 100 steps of Newton's method")
+    raise UserError(
+        "found no offsets of the groups in 100 steps of Newton's method; expected a model that has "
+        "not diverged"
+    )

@@ -188,7 +188,7 @@ def test_prefixes_of_a_file(lm_data, checkpoint, tmp_path, capsys):
     _, found = generate(lm_data, checkpoint, tmp_path / "f.jsonl", *options, *given)
     assert [text["prefix"] for text in found] == ["w1 w2"], "without blank lines at the end"
     start = ("generate-lm", checkpoint, "--data", lm_data, "-o", tmp_path / "f.jsonl")
-    for text, words in (("w1\n\nw2\n", "line 2: found no token"), ("", "found no line; expected")):
+    for text, words in (("w1\n\nw2\n", "line 2: found no token"), ("\n", "line 1: found no token")):
         file.write_text(text)
         assert words in refused(capsys, *start, "--prefixes", file)
 

@@ -65,7 +65,7 @@ def test_a_translation_model_is_grouped_by_the_target_side(
     expected = "(en-de); expected models of one task"
     assert expected in refused(capsys, "isotropy", *models, "--data", mt_data)
     both = ("--data", lm_data, "--train-text", "text")  # of which only one is counted
-    assert "found a model of fairseq; expected --data for models of fairseq" in refused(
+    assert "found a model of fairseq; expected models of fairseq alone with --data" in refused(
         capsys, "isotropy", models[0], *both
     )
 
@@ -74,7 +74,6 @@ def test_what_is_no_embedding(lm_runs, tmp_path, capsys):
     """The input embedding of a model with adaptive softmax is none, unless they are shared."""
     name = "decoder.output_projection.weight"
     for weight, words in (
-        (torch.zeros(3, 2), f"found only zeros in {name}"),
         (None, "found no output embedding"),
         (torch.zeros(5), "torch.float32 of shape (5,)"),
         (torch.ones(3, 2, dtype=torch.complex64), "torch.complex64"),

@@ -162,7 +162,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data):
             runs,
             PlainText("test.txt"),
             None,
-            "--data: found none",
+            "found a model of fairseq; expected models of fairseq alone with --data",
         ),
     ):
         with pytest.raises(UserError, match=message):
@@ -207,7 +207,9 @@ def test_the_command(lm_runs, lm_data, tmp_path, capsys):
     assert headers[0] == short and headers[2] == short + calibrated
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
     assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
-    assert "--data: found none" in refused(capsys, *start)
+    assert "found a model of fairseq; expected models of fairseq alone with --data" in refused(
+        capsys, *start
+    )
 
 
 # `agg-fairseq calibrate`: a checkpoint with one offset per group, which every tool loads.
