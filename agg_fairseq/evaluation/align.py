@@ -18,8 +18,7 @@ ALIGNER_MODEL = 3  # of eflomal: an HMM with fertility
 
 
 def align_split(data: str | Path, output: str | Path) -> Result:
-    """Aligns the words of a parallel training split by eflomal; a link is one that it finds in both
-    directions.
+    """Aligns the words of a parallel training split; a link is one of both directions.
 
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.

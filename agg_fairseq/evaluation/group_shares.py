@@ -47,8 +47,8 @@ def group_shares(
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, and
         `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
         With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency;
-        rows `forgotten with …`, the tokens that Adam forgets with this β₂; and the predicted
-        `change_by_beta2` of the perplexity with 0.999 instead (`functional.adam_memory`).
+        rows `forgotten with …`, the tokens that Adam forgets with this β₂, and in them the
+        predicted `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`).
     """
     if beta2 is not None and tokens_per_update is None:
         raise UserError("--beta2: found it without --tokens-per-update; expected both")

@@ -35,10 +35,9 @@ def isotropy(
     """Measures how evenly the output embeddings of models are distributed over all directions.
 
     Returns:
-        Result: a row per model, with the fields of `metrics.Geometry` by group as of
-        `geometry_by_group`, `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those
-        of the table), and beside the measures `rows` (V) and `singular_values` (D, largest first,
-        divided by the largest).
+        Result: a row per model, with the fields of `metrics.Geometry` by group,
+        `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those of the table), and
+        beside the measures `rows` (V) and `singular_values` (D, as of `metrics.singular_values`).
     """
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
