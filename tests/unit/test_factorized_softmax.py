@@ -112,16 +112,6 @@ def test_classes_are_merged_where_that_costs_less_than_a_launch(monkeypatch, mos
     assert len(found) == groups and found[0][2][0][0] == 0 and found[-1][2][-1][1] == 5
 
 
-@EACH_LAYOUT
-def test_reduction_over_classes(class_of_token):
-    """As the joint distribution on a GPU takes it."""
-    values, classes = torch.randn(3, 17), TokenClasses.of(class_of_token)
-    expected = []
-    for number in range(classes.number):
-        expected.append(values[:, class_of_token == number].logsumexp(1))
-    assert_close(classes.reduce(values, torch.logsumexp, -torch.inf), torch.stack(expected, 1))
-
-
 @pytest.mark.parametrize("offset", [50.0, 500.0])
 def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset):
     """In training, only the logits of one class compete, so those of different classes may differ
