@@ -110,7 +110,10 @@ class TokenClasses:
     def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
         """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);
         `nothing` is the value that does not change it."""
-        for columns, is_empty in self.tables:
+        if not values.is_cuda:
+            of_classes = values.index_select(1, self.order).tensor_split(self.starts[1:-1], 1)
+            return torch.stack([reduction(of_class, 1) for of_class in of_classes], 1)
+        for columns, is_empty in self.tables:  # a few launches, whatever the number of classes
             parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
             values = reduction(parts.masked_fill_(is_empty, nothing), 2)
         return values
