@@ -109,7 +109,7 @@ def test_terms_and_options_together(ul, adversarial, smoothing, gated, with_bias
         else None,
         "label_smoothing": 0.1 * smoothing,
         "position_weight": weights if weighted else None,
-        "scale": 0.25 if smoothing else 1.0,
+        "scale": -0.25 if smoothing else 1.0,
         "softcap": None if adversarial else 1.5,
         "ignore_index": PAD,
         **arguments_of(y, ul_alpha=0.7 * ul, adv_epsilon=0.4 * adversarial),
