@@ -15,6 +15,7 @@ from agg_fairseq.f2 import (
     joint_log_prob,
     token_classes,
 )
+from tests.pretend_cuda import CUDA, PretendCuda, there
 
 PAD = 1
 
@@ -103,13 +104,29 @@ def test_only_the_gradients_that_are_wanted(wanted):
     assert_close(torch.autograd.grad(loss, inputs[wanted]), (expected,))
 
 
-@pytest.mark.parametrize(("most", "groups"), [(5, 3), (6, 2), (14, 1)])
-def test_classes_are_merged_where_that_costs_less_than_a_launch(monkeypatch, most, groups):
+@pytest.mark.parametrize(("most", "products"), [(5, 4), (6, 3), (14, 2)])
+def test_classes_are_merged_where_that_costs_less_than_a_launch(monkeypatch, most, products):
     """Two positions and tokens, and one and two: 6 logits more; then 3 and 4, and 2 and 2: 14."""
     monkeypatch.setattr(cross_entropy, "MERGED_LOGITS", most)
-    classes = TokenClasses.of(torch.tensor([0, 0, 1, 1, 2, 2]))
-    found = cross_entropy._groups([0, 2, 3, 5], classes, smoothing=False, is_cuda=False)
-    assert len(found) == groups and found[0][2][0][0] == 0 and found[-1][2][-1][1] == 5
+    sizes, add_term = [], cross_entropy._add_term
+    monkeypatch.setattr(
+        cross_entropy, "_add_term", lambda h, *rest: (sizes.append(len(h)), add_term(h, *rest))
+    )
+    classes, y = TokenClasses.of(torch.tensor([0, 0, 1, 1, 2, 2])), torch.tensor([0, 1, 2, 4, 5])
+    factorized_cross_entropy(torch.ones(5, 2), torch.ones(6, 2), torch.ones(3, 2), y, classes)
+    assert len(sizes) == products and sizes[0] == sum(sizes[1:]) == 5  # the first is of the classes
+
+
+@EACH_LAYOUT
+@pytest.mark.parametrize("reduction", [torch.logsumexp, torch.sum])
+def test_reduction_over_classes_on_a_gpu(class_of_token, reduction):
+    """Over tables of tiles, and not class by class."""
+    values, classes = torch.randn(3, 17), TokenClasses.of(class_of_token)
+    expected = classes.reduce(values, reduction, None)
+    nothing = -torch.inf if reduction is torch.logsumexp else 0.0
+    with PretendCuda():
+        found = there(classes, CUDA).reduce(there(values, CUDA), reduction, nothing).cpu()
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize("offset", [50.0, 500.0])

@@ -68,9 +68,7 @@ def test_equals_the_naive_implementation(sizes, gated, rare, shift, weighted, so
     options["gates"] = Gates(is_rare, **given_gates) if gated else None
     options["position_weight"] = weights if weighted else None
     options["candidates"] = previous_tokens(y, IGNORED) if options["ul_alpha"] else None
-    if options["adv_epsilon"]:  # which takes no soft cap, and lowers the logits before s < 0
-        softcap, options["scale"] = None, abs(options["scale"])
-    options["softcap"] = softcap
+    options["softcap"] = softcap = None if options["adv_epsilon"] else softcap
     out = gated_likelihood(h, w, y, predict=True, **options)
     expected = naive_gated_cross_entropy(h, w, y, **options)
     assert_close([out.loss, out.losses.sum()], [expected, expected.detach()])
