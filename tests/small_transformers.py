@@ -40,6 +40,27 @@ def llama_like(kind, **options):
     return getattr(transformers, f"{kind}ForCausalLM")(config).train()
 
 
+def untied():
+    return llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False)
+
+
+def in_bfloat16(model):
+    """By accelerate, which replaces `forward`."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    return Accelerator(cpu=True, mixed_precision="bf16").prepare(model)
+
+
+def gradients(model, loss):
+    """Of the parameters that have one."""
+    model.zero_grad()
+    loss.backward()
+    named = model.named_parameters()
+    return {name: one.grad.clone() for name, one in named if one.grad is not None}
+
+
 def word_tokenizer(words):
     """Splits at spaces; the first word has the index 0, and the unknown one is <unk>."""
     import tokenizers

@@ -1,13 +1,14 @@
 """The diffs of examples/nanogpt.md, applied to a script in the style of nanoGPT."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from tests.conftest import ROOT
 
-PAGE, SCRIPT = ROOT / "examples" / "nanogpt.md", ROOT / "tests" / "nanogpt_style.py"
+PAGE, SCRIPT = ROOT / "examples" / "nanogpt.md", Path(__file__).with_name("nanogpt_style.py")
 
 
 def changed_script():

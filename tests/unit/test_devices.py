@@ -4,6 +4,7 @@ and no wait where none is needed."""
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from agg_fairseq import metrics
 from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
@@ -25,18 +26,16 @@ LINKS = LinkCounts(
     torch.tensor([1, 2, 3, 3]), torch.tensor([4, 5, 6, 3]), torch.tensor([1, 1, 2, 5])
 )
 MEASURES = {
-    "geometry": lambda w: list(metrics.geometry(w)),
+    "geometry": metrics.geometry,
     "isotropy": lambda w: metrics.isotropy(w, both_signs=True),
     "mean_cosine_between": lambda w: metrics.mean_cosine_between(w[:5], w[5:]),
     "mean_inner_product": metrics.mean_inner_product,
-    "singular_values": lambda w: metrics.singular_values(w).tolist(),
-    "principal_projection": lambda w: metrics.principal_projection(w).flatten().tolist(),
-    "align_sim": lambda w: metrics.align_sim(w, LINKS)[LINKS.tokens()].tolist(),
-    "word_vectors": lambda w: metrics.word_vectors(w, [[1], [2, 3], []]).flatten().tolist(),
-    "word_similarity": lambda w: list(
-        metrics.word_similarity(w, [[1], [2, 3]], [[4], [5]], [1, 2])
-    ),
-    "nearest_neighbors": lambda w: sum(metrics.nearest_neighbors(w, w[:2], 3, [[0], [1]]), []),
+    "singular_values": metrics.singular_values,
+    "principal_projection": metrics.principal_projection,
+    "align_sim": lambda w: metrics.align_sim(w, LINKS),
+    "word_vectors": lambda w: metrics.word_vectors(w, [[1], [2, 3], []]),
+    "word_similarity": lambda w: metrics.word_similarity(w, [[1], [2, 3]], [[4], [5]], [1, 2]),
+    "nearest_neighbors": lambda w: metrics.nearest_neighbors(w, w[:2], 3, [[0], [1]]),
 }
 
 
@@ -51,15 +50,9 @@ def test_a_measure_of_embeddings_is_the_same_on_a_gpu(measure):
     weight[7] = 0
     with PretendCuda():
         found = MEASURES[measure](weight.to(CUDA))
-    for one, other in zip(_numbers(found), _numbers(MEASURES[measure](weight)), strict=True):
-        assert one == pytest.approx(other, nan_ok=True)
-
-
-def _numbers(found):
-    """All numbers of a nested list."""
-    if not isinstance(found, list | tuple):
-        return [found]
-    return [number for part in found for number in _numbers(part)]
+        found = there(tuple(tree_leaves(found)), "cpu")
+    expected = tuple(tree_leaves(MEASURES[measure](weight)))
+    torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 def test_next_tokens_are_summed_up_without_a_wait():
@@ -78,9 +71,7 @@ def test_next_tokens_are_summed_up_without_a_wait():
         assert found.counts.device == CUDA and found.tokens == 150
         found.reset()
         found.update(*given)
-        assert found.compute() == expected.compute() | {
-            "expected_over_observed": found.compute()["expected_over_observed"]
-        }
+        assert found.compute()["perplexity"] == expected.compute()["perplexity"]
     assert offsets.tolist() == expected.fit_offsets().tolist()
 
 
@@ -163,15 +154,19 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("merged", [0, 2**20])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, dtype, merged, monkeypatch):
+HALF = ("gated, gates", "gated, all", "agg", "f2_softmax, 0.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "merged"), [*((name, 0) for name in LOSSES), ("f2_softmax, 0.0", 2**20)]
+)
+def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, merged, monkeypatch):
     """In chunks, and with the classes of F²-Softmax merged or not."""
     for chunk, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
         monkeypatch.setattr(softmax_layer, chunk, value)
     monkeypatch.setattr(cross_entropy, "GPU_MERGED_LOGITS", merged)
     loss, options = LOSSES[name]
+    dtype, tolerance = (torch.bfloat16, 0.02) if name in HALF else (torch.float32, 1e-5)
     leaves, found = [torch.randn(*size, D, dtype=dtype) for size in ((3, 6), (V,), (4,))], {}
     with PretendCuda():
         for device in ("cpu", CUDA):
@@ -181,5 +176,4 @@ def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, dtype, merged, mon
             results += [leaf.grad for leaf in moved if leaf.grad is not None]
             assert {one.device for one in results} == {torch.device(device)}
             found[device] = [there(one, "cpu") for one in results]
-    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-5
     torch.testing.assert_close(found[CUDA], found["cpu"], rtol=tolerance, atol=tolerance)

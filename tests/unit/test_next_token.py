@@ -65,14 +65,11 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     offsets = statistics.fit_offsets()
 
     def nll(free):
-        shift = torch.cat([torch.zeros(1), torch.tensor(free), torch.zeros(1)]).double()[
-            groups.of_token
-        ]
+        shift = torch.tensor([0, *free, 0]).double()[groups.of_token]
         return -(log_probs + shift).log_softmax(1).gather(1, target[:, None]).mean().item()
 
-    best = minimize(
-        nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12}
-    )
+    options = {"xatol": 1e-6, "fatol": 1e-12}
+    best = minimize(nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options=options)
     assert offsets[0] == 0 and offsets[1:].tolist() == pytest.approx(best.x.tolist(), abs=1e-4)
     assert offsets[2] > 190
     calibrated, unchanged = statistics.calibrated(offsets), statistics.calibrated(0 * offsets)

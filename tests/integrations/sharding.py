@@ -1,6 +1,6 @@
-"""`torchrun … -m tests.sharding FOLDER` writes the parameters after six updates with `GatedLoss`,
-for each way to share the work, and for some after a resume in their middle; `main`, called by one
-process, those of trainings by one."""
+"""`torchrun … -m tests.integrations.sharding FOLDER` writes the parameters after six updates with
+`GatedLoss`, for several ways to share the work, and for some after a resume in their middle; `main`,
+called by one process, those of trainings by one."""
 
 import os
 import sys
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, llama_like, trainer
+from agg_fairseq.integrations.transformers import GatedLoss
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
 
 UPDATES, ROWS = 6, 4
 WORKERS = int(os.environ.get("WORLD_SIZE", "1"))
@@ -27,64 +28,44 @@ def sharded(model):
     """FSDP2; an output layer that is not tied is a unit of its own, as its blocks are."""
     from torch.distributed.fsdp import fully_shard
 
-    mesh = dist.init_device_mesh("cpu", (WORKERS,))
-    units = (
-        list(model.transformer.h)
-        if hasattr(model, "transformer")
-        else [*model.model.layers, model.lm_head]
-    )
+    if hasattr(model, "transformer"):
+        model.gradient_checkpointing_enable()
+        units = list(model.transformer.h)
+    else:
+        units = [*model.model.layers, model.lm_head]
     for unit in [*units, model]:
-        fully_shard(unit, mesh=mesh)
+        fully_shard(unit, mesh=dist.init_device_mesh("cpu", (WORKERS,)))
     return model
 
 
-def checkpointing(model):
-    model.gradient_checkpointing_enable()
-    return sharded(model)
-
-
-DDP = nn.parallel.DistributedDataParallel
-WAYS = {
-    "ddp": DDP,
-    "fsdp": fsdp,
-    "fully_shard": sharded,
-    "fully_shard, checkpointing": checkpointing,
-}
-MODELS = {
-    "tied": lambda: gpt2(n_layer=2).double(),
-    "untied": lambda: llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False).double(),
-    "agps": lambda: gpt2(n_layer=2).double(),
-}
-COUNTS = torch.arange(VOCABULARY).flip(0)
+MODELS = {"tied": lambda: gpt2(n_layer=2), "untied": untied, "agps": lambda: gpt2(n_layer=2)}
 AGG = {"rare_fraction": 0.3}
-AGPS = {
-    "method": "agps",
-    "counts": COUNTS,
-    "rare_rank": 20,
-    "mu1": 60,
-    "mu2": 8,
-}
+AGPS = {"method": "agps", "rare_rank": 20, "mu1": 60, "mu2": 8}
+PAIRS = [
+    ("agps", DistributedDataParallel), ("tied", fsdp), ("untied", fsdp), ("tied", sharded),
+    ("untied", sharded),
+]  # fmt: skip
 
 
 def train(kind, wrap, updates=range(UPDATES), state=None):
     """The parameters, whole, and the counts after some updates from a state of the same kind."""
-    from agg_fairseq.integrations.transformers import GatedLoss
-
-    model = MODELS[kind]()
-    gated = GatedLoss(model, **(AGPS if kind == "agps" else AGG))
+    model = MODELS[kind]().double()
+    is_agps = kind == "agps"
+    gated = GatedLoss(
+        model, **({**AGPS, "counts": torch.arange(VOCABULARY).flip(0)} if is_agps else AGG)
+    )
     if state is not None:
         model.load_state_dict(state["weights"])
         gated.load_state_dict(state["counts"])
     wrapped = wrap(model)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.5)
-    by_parts = kind == "agps" and WORKERS == 1
+    # AGPS asks what is in a micro-batch: those of one worker are as those of two workers
+    parts = 2 if is_agps and WORKERS == 1 else 1
     for update in updates:
         rows = {name: tensor[RANK::WORKERS] for name, tensor in batch(ROWS, seed=update).items()}
-        # AGPS asks what is in a micro-batch: those of one worker are as those of two workers
-        parts = [slice(half, None, 2) for half in (0, 1)] if by_parts else [slice(None)]
-        for part in parts:
-            given = {name: tensor[part] for name, tensor in rows.items()}
-            (wrapped(**given).loss / len(parts)).backward()
+        for part in range(parts):
+            given = {name: tensor[part::parts] for name, tensor in rows.items()}
+            (wrapped(**given).loss / parts).backward()
         optimizer.step()
         optimizer.zero_grad()
         gated.commit_update()
@@ -98,17 +79,12 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
 
 def whole(model):
     state = model.state_dict().items()
-    return {
-        name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        for name, tensor in state
-    }
+    return {name: one.full_tensor() if hasattr(one, "full_tensor") else one for name, one in state}
 
 
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
-    from agg_fairseq.integrations.transformers import GatedLoss
-
-    model = MODELS["untied"]().float()
+    model = untied()
     gated = GatedLoss(model, **AGG)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
     more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
@@ -123,27 +99,21 @@ def train_by_trainer(folder, resume=None, is_sharded=False):
 
 
 def main(folder):
+    """Results by kind for one worker; for several, lists of them by kind."""
     if WORKERS == 1:
         results = {kind: train(kind, lambda model: model) for kind in MODELS}
         results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
         results["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
     else:
         dist.init_process_group("gloo")
-        pairs = [*((kind, way) for way in WAYS for kind in ("tied", "untied")), ("agps", "ddp")]
-        results = {(kind, way): {"whole": train(kind, WAYS[way])} for kind, way in pairs}
+        results = [(kind, train(kind, way)) for kind, way in PAIRS]
         half = train("untied", sharded, range(UPDATES // 2))
-        results["untied", "fully_shard"]["resumed"] = train(
-            "untied", sharded, range(UPDATES // 2, UPDATES), half
-        )
-        for way in ("fsdp", "ddp"):
-            run = f"{folder}/{way}"
-            results["Trainer", way] = {
-                name: train_by_trainer(run, checkpoint, is_sharded=way == "fsdp")
-                for name, checkpoint in (
-                    ("whole", None),
-                    ("resumed", f"{run}/checkpoint-{UPDATES // 2}"),
-                )
-            }
+        resumed = train("untied", sharded, range(UPDATES // 2, UPDATES), half)
+        results.append(("untied", resumed))
+        for is_sharded in (False, True):
+            run = f"{folder}/{is_sharded}"
+            for checkpoint in (None, f"{run}/checkpoint-{UPDATES // 2}"):
+                results.append(("Trainer", train_by_trainer(run, checkpoint, is_sharded)))
         dist.destroy_process_group()
     if RANK == 0:
         torch.save(results, Path(folder) / f"{WORKERS}.pt")
