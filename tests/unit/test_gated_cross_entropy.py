@@ -26,7 +26,6 @@ IGNORED = -100
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    """Of seven positions or fewer."""
     monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 80)
 
 
@@ -172,7 +171,6 @@ def test_nothing_but_padding_and_nothing_at_all():
 
 
 def test_a_kernel_gets_targets_that_lie_side_by_side(monkeypatch):
-    """It reads them from the address of the first."""
     found = []
     name = "agg_fairseq.functional.softmax_kernel.likelihood"
     monkeypatch.setattr("agg_fairseq.functional.softmax_kernel.can_run", lambda logits: True)
@@ -292,7 +290,6 @@ def test_repeated_ngrams():
 
 
 def test_the_gates_over_a_fused_loss_of_the_page():
-    """The program of docs/method.md, over torch's own loss."""
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [program] = [text for text in programs if "fused" in text]

@@ -102,7 +102,6 @@ def test_gated_likelihood(dtype, largest, scales):
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_factorized_cross_entropy(dtype, largest, scales):
-    """Against fairseq's criterion over the joint log-probabilities of the same model."""
     h, w, y = problem(largest)
     counts = (1e6 / torch.arange(1, VOCABULARY + 1)).long()
     classes = TokenClasses.of(equal_frequency(counts, 4))

@@ -123,7 +123,6 @@ def test_what_is_not_counted():
 
 
 def gates_of(objective, seeds):
-    """The gates of updates with one micro-batch in each."""
     gates = []
     for seed in seeds:
         gates.append(objective.micro_batch(example(seed)[1]).gates)
