@@ -132,7 +132,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
-        (runs, PlainText("test.txt"), None, "found a model of fairseq; give the text to score by"),
+        (runs, PlainText("test.txt"), None, "models of fairseq alone with --data"),
         ({"m": short}, pairs, None, "train: found [0-9]+ of 80 pairs of more than 6 or 6 tokens"),
         (runs, blocks, None, "found 17, 0 of them context, and 16 positions of the model"),
         ({"m": part}, text, None, "p.pt: found --output-dictionary-size 20; expected a model"),
@@ -155,13 +155,14 @@ def test_columns_of_the_command(lm_runs, lm_data, tmp_path, capsys):
     headers = []
     for options in ((), ("--full",), ("--calibrate", "test", "--json", tmp_path / "o.json")):
         printed = run(capsys, *start, "--data", lm_data, *options)
+        assert ("| human " in printed) == (options == ("--full",))
         headers.append([cell.strip() for cell in printed.splitlines()[0].split("|")[2:-1]])
     short = ["PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
     calibrated = ["calibrated PPL total", "calibrated PPL rare", "calibrated E/O rare"]
     assert headers[0] == short and headers[2] == short + calibrated
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
     assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
-    assert "--data: found none" in refused(capsys, *start)
+    assert "models of fairseq alone with --data" in refused(capsys, *start)
 
 
 CALIBRATED = {

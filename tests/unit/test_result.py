@@ -44,6 +44,7 @@ def test_result_as_a_table():
     assert RESULT.table({"unique_tokens": [""], "kld": [""]}, transposed=True).splitlines() == [
         "|      |   mle | human |", "|------|------:|------:|", "| Uniq | 1,234 |     7 |",
     ]  # fmt: skip
+    assert "human" not in RESULT.table({"perplexity": ["rare"]}), "a row without a value in these"
     header, _, row = TWO_LABELS.table().splitlines()
     assert (header, row) == ("|     | checkpoint |    1 |", "| sea |        mle | a\\|b |")
 
