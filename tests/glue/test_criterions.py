@@ -133,12 +133,7 @@ def test_a_static_group_is_fixed_after_its_epoch(lm_data):
 
 @pytest.mark.parametrize(
     ("frequency", "sentences", "more"),
-    [
-        (1, 4, ()),
-        (3, 5, ()),
-        (2, 4, ("--skip-remainder-batch",)),
-        (3, 4, ("--skip-remainder-batch",)),
-    ],
+    [(1, 4, ()), (3, 5, ()), (2, 4, ("--skip-remainder-batch",))],
 )
 def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
     options = ("--update-freq", frequency, "--batch-size", sentences, *more)
