@@ -55,12 +55,18 @@ def test_a_measure_of_embeddings_is_the_same_on_a_gpu(measure):
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
-def test_next_tokens_are_summed_up_the_same_on_a_gpu():
+def test_next_tokens_are_summed_up_with_one_wait_per_chunk():
     log_probs, target = torch.randn(50, V).log_softmax(1), torch.arange(50) % V
     expected = NextTokenStatistics.of([(log_probs, target)] * 2, GROUPS, keep_positions=True)
-    with PretendCuda():
-        given = [(log_probs.to(CUDA), target.to(CUDA))] * 2
-        found = NextTokenStatistics.of(given, GROUPS, keep_positions=True)
+    with PretendCuda() as device:
+        found, given = (
+            NextTokenStatistics(GROUPS, keep_positions=True),
+            there((log_probs, target), CUDA),
+        )
+        found.update(*given)
+        before = device.waits
+        found.update(*given)
+    assert device.waits == before + 1
     assert found.compute() == expected.compute()
     assert found.fit_offsets().tolist() == expected.fit_offsets().tolist()
 
