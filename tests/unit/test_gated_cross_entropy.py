@@ -265,17 +265,19 @@ def test_adversarial_training_of_certain_targets():
     assert out.loss.isfinite()
 
 
-@pytest.mark.parametrize(("gap", "alpha"), [(21.0, 1.0), (60.0, 10.0), (89.0, 1.0), (200.0, 10.0)])
-def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
+@pytest.mark.parametrize(
+    ("gap", "alpha", "target"), [(21.0, 1.0, 0), (60.0, 10.0, 0), (200.0, 10.0, 0), (21.0, 1.0, 2)]
+)
+def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha, target):
     """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger
-    gaps."""
+    gaps. At the sequence level it may be the target."""
     logits = torch.tensor([0.0, 0.0, gap, -1.0], dtype=torch.float64, requires_grad=True)
     penalty = logits.logsumexp(0) - logits[[0, 1, 3]].logsumexp(0)
-    (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[0], logits)
+    (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[target], logits)
     h = torch.ones(1, 1, 1, requires_grad=True)
     w = logits.detach().float()[:, None].requires_grad_()
     candidates = given_tokens(torch.tensor([[2]]), torch.tensor([[True]]))
-    out = gated_likelihood(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
+    out = gated_likelihood(h, w, torch.tensor([[target]]), candidates=candidates, ul_alpha=alpha)
     assert out.ul_loss.item() == pytest.approx(penalty.item(), rel=1e-6)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
     assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
