@@ -125,6 +125,7 @@ def test_takes_the_place_of_the_function_of_torch(with_bias, reduction, smoothin
 def test_losses_without_reduction_are_gated_too():
     """A second run of backward is no error, since the gradients are formed there."""
     h, w, b, y, factors, gates = problem()
+    factors -= 0.5
     losses = gated_cross_entropy(h, w, y, linear_bias=b, reduction="none", gates=gates)
     expected = gated_likelihood(h, w, y, bias=b, position_weight=factors, gates=gates).loss
     right = grad(expected, (h, w, b))
@@ -266,7 +267,8 @@ def test_adversarial_training_of_certain_targets():
 
 
 @pytest.mark.parametrize(
-    ("gap", "alpha", "target"), [(21.0, 1.0, 0), (60.0, 10.0, 0), (200.0, 10.0, 0), (21.0, 1.0, 2)]
+    ("gap", "alpha", "target"),
+    [(21.0, 1.0, 0), (60.0, 10.0, 0), (200.0, 10.0, 0), (21.0, 1.0, 2), (-2.0, 1.0, 2)],
 )
 def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha, target):
     """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger
