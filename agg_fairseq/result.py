@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from . import __version__
 from .columns import METRICS, Columns, Metric, column_titles
-from .errors import UserError
+from .errors import UserError, first_line
 from .files import read_json_object
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
@@ -172,14 +172,15 @@ class Result:
         return "|".join([*parts, f"version:{self.version}"])
 
     def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
-        """The values of all columns or of some as a table in Markdown; `transposed`: with a line
-        for each column."""
+        """A table in Markdown of all columns, or of some, without the rows that have no value in
+        these; `transposed`: with a line for each column."""
         titles = column_titles(self.columns)
         pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
         table = [[*self.labels, *(titles[pair] for pair in pairs)]]
         for row in self.rows:
-            names = [row] if isinstance(row, str) else row
-            table.append([*names, *(self.cell(row, *pair) for pair in pairs)])
+            cells = [self.cell(row, *pair) for pair in pairs]
+            if columns is None or set(cells) != {UNDEFINED}:
+                table.append([*([row] if isinstance(row, str) else row), *cells])
         header, *lines = zip(*table, strict=True) if transposed else table
         return format_table(header, lines)
 
@@ -198,50 +199,28 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """The result of which `json` returned the values; ValueError for anything else."""
+        """The result of which `json` returned the values; ValueError for another schema."""
         if values.get("schema") != SCHEMA:
             raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
-        dicts = dict.fromkeys(("settings", "facts", "columns"), dict)
-        for part, kind in {**dicts, "labels": list, "rows": list, "version": str}.items():
-            if not isinstance(values.get(part), kind):
-                raise ValueError(f"found no {kind.__name__} as {part!r}")
-        labels, columns, rows = values["labels"], values["columns"], {}
-        for metric, keys in columns.items():
-            if metric not in METRICS or not _is_texts(keys):
-                raise ValueError(f"found the column {metric!r} with {keys!r:.60}")
+        rows = {}
         for row in values["rows"]:
-            names = row.get("name") if isinstance(row, dict) else None
-            names = [names] if isinstance(names, str) else names
-            if not _is_texts(names) or len(names) != len(labels):
-                raise ValueError(f"found the row {row!r:.60}")
-            for metric, keys in columns.items():
-                if not _is_measured(row.get(metric), keys):
-                    raise ValueError(f"found {row[metric]!r:.60} as {metric!r} of the row {names}")
-            name = names[0] if isinstance(row["name"], str) else tuple(names)
+            name = row["name"] if isinstance(row["name"], str) else tuple(row["name"])
             rows[name] = {key: value for key, value in row.items() if key != "name"}
-        return cls(rows, columns, values["settings"], values["facts"], labels, values["version"])
+        parts = [values[part] for part in ("columns", "settings", "facts", "labels", "version")]
+        return cls(rows, *parts)
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
         """The result that a command wrote to --json; UserError for a file of anything else."""
         expected = "what a command of agg-fairseq wrote to --json"
         try:
-            return cls.from_json(read_json_object(path, expected))
+            result = cls.from_json(read_json_object(path, expected))
+            result.table()  # whose cells are all looked at
         except ValueError as error:
             raise UserError(f"{path}: {error}; expected {expected}") from error
-
-
-def _is_texts(values: object) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-def _is_measured(value: object, keys: Sequence[str]) -> bool:
-    """Whether a row may have this value of a metric: a cell, or cells by key."""
-    if list(keys) == [""]:
-        return isinstance(value, Value)
-    if isinstance(value, dict):
-        return all(isinstance(cell, Value) for cell in value.values())
-    return value is None
+        except (AttributeError, LookupError, TypeError) as error:
+            raise UserError(f"{path}: {first_line(error)}; expected {expected}") from error
+        return result
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:

@@ -26,7 +26,7 @@ from torch.nn.functional import cosine_similarity
 
 from agg_fairseq.checkpoints import Checkpoint, EmbeddingSource, open_models
 from agg_fairseq.errors import UserError, fail
-from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
+from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.result import format_table
 
 # in the middle between the distance of equal directions, 0, and that expected of random ones, 1
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ((_, model),) = models = open_models([options.model], matrix=options.matrix).items()
         vocabulary = None
         if isinstance(model, Checkpoint) or model.tokenizer_file.exists():
-            vocabulary = load_embedding_vocabulary(dict(models), options.data, options.train_text)
+            vocabulary = load_vocabulary(dict(models), options.data, options.train_text)
         elif options.data or options.train_text:
             raise UserError(
                 f"{model.tokenizer_file}: found no such file; expected the tokenizer, "

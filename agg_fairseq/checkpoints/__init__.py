@@ -34,7 +34,7 @@ def open_models(
         if is_pretrained(file):
             models[name] = PretrainedModel(file, matrix)
         elif matrix is None:
-            models[name] = Checkpoint(file, training_state=False)
+            models[name] = Checkpoint(file)
         else:
             raise UserError(
                 f"--matrix: found {file}, of fairseq-train; expected transformers models"

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import atomic_write, check_writable
@@ -29,8 +28,8 @@ def average_checkpoints(
 ) -> Result:
     """Writes the mean of checkpoints of one model as a checkpoint.
 
-    All else is that of the first checkpoint, without the token counts of a criterion. Open the
-    checkpoints with `training_state=False`, which drops what else only its own run could go on from.
+    All else is that of the first checkpoint, without what only its own run could go on from, such as
+    the token counts of a criterion.
 
     Returns:
         Result: a row per checkpoint, with `updates`, and beside these `path`.
@@ -40,12 +39,12 @@ def average_checkpoints(
     averaged = average_parameters(models)
     for path, parameters in models.items():
         check_finite(path, parameters)
-    first = next(iter(checkpoints.values())).state
-    extra = dict(first.get("extra_state") or {})
-    for key, value in extra.items():  # the task's part has the state of a criterion, of one run
-        if isinstance(value, dict):
-            extra[key] = {name: part for name, part in value.items() if name != STATE_KEY}
-    state = {**first, "model": averaged, "extra_state": extra}
+    state = next(iter(checkpoints.values())).without_training_state()
+    for key, value in state["extra_state"].items():
+        if isinstance(value, dict):  # such as the task's part, with the state of a criterion
+            state["extra_state"][key] = {**value}
+            state["extra_state"][key].pop(STATE_KEY, None)
+    state["model"] = averaged
     atomic_write(output, lambda temporary: torch.save(state, temporary))
     rows = {}
     for name, model in checkpoints.items():
@@ -88,22 +87,21 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             )
     mean_of: dict[Any, Tensor] = {}
     averaged = {}
-    for name in tqdm(first, "averaging", leave=False, disable=None):
-        tensors = {label: parameters[name] for label, parameters in models.items()}
+    for name, value in first.items():
+        tensors = [parameters[name] for parameters in models.values()]
         memory = tuple(
-            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-            for tensor in tensors.values()
+            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
         )
         if memory not in mean_of:
-            if first[name].is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
-                total = torch.zeros_like(first[name], dtype=torch.float64)
-                for tensor in tensors.values():
+            if value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
+                total = torch.zeros_like(value, dtype=torch.float64)
+                for tensor in tensors:
                     total += tensor
-                mean_of[memory] = total.div_(len(tensors)).to(first[name].dtype)
+                mean_of[memory] = total.div_(len(tensors)).to(value.dtype)
             else:
-                for label, tensor in tensors.items():
-                    if not torch.equal(tensor.double(), first[name].double()):
+                for label, tensor in zip(models, tensors, strict=True):
+                    if not torch.equal(tensor.double(), value.double()):
                         raise UserError(f"{label}: found another {name} than in {first_label}")
-                mean_of[memory] = first[name].clone()
+                mean_of[memory] = value.clone()
         averaged[name] = mean_of[memory]
     return averaged

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ..errors import UserError
 from .output_embedding import OutputEmbedding, check_matrix
-from .transformers_model import is_pretrained
 
 OUTPUT_NAMES = (
     "decoder.output_projection.weight", "decoder.embed_out", "decoder.fc_out.weight", "decoder.fc3.weight",
@@ -30,13 +29,6 @@ BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 STATE_KEY = "agg_fairseq"
 """The name of the state of our criterions, in the task's part of `extra_state`."""
 MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
-PARTS = {
-    "cfg": dict, "args": argparse.Namespace, "extra_state": dict, "optimizer_history": list,
-}  # fmt: skip
-"""Types of the parts of a checkpoint beside `model`, which may be missing or None."""
-OPTION_TYPES = {
-    "_name": str, "arch": str, "source_lang": str, "target_lang": str, "tokens_per_sample": int,
-}  # fmt: skip
 
 
 class Checkpoint:
@@ -44,8 +36,6 @@ class Checkpoint:
 
     Args:
         path: of the file, or of the folder of a run, for its best checkpoint, else its last one.
-        training_state: False drops what only a training could go on from, so that it takes no
-            memory: the optimizer's state, and the moving average of --store-ema.
 
     Attributes:
         path: of the file.
@@ -56,14 +46,9 @@ class Checkpoint:
             code.
     """
 
-    def __init__(self, path: str | Path, *, training_state: bool = True) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = checkpoint_file(path)
         self.state: dict[str, Any] = _load(self.path)
-        if not training_state:
-            self.state["last_optimizer_state"] = None
-            extra = self.state["extra_state"] = dict(self.state.get("extra_state") or {})
-            for key in MOVING_AVERAGE:
-                extra.pop(key, None)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -76,33 +61,17 @@ class Checkpoint:
     @property
     def task_options(self) -> dict[str, Any]:
         """The options of the task, its name as `_name`; empty if there are none."""
-        return self._options("task")
+        return options_of(self.state, "task")
 
     @property
     def criterion_options(self) -> dict[str, Any]:
         """The options of the criterion, its name as `_name`."""
-        return self._options("criterion")
+        return options_of(self.state, "criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`; UserError without."""
-        options = self._options("model")
-        if not options:
-            raise UserError(
-                f"{self.path}: found no options of its model; expected a checkpoint of fairseq-train"
-            )
-        return options
-
-    def _options(self, section: str) -> dict[str, Any]:
-        """UserError for an option of another type than `OPTION_TYPES` says."""
-        options = options_of(self.state, section)
-        for name, kind in OPTION_TYPES.items():
-            if options.get(name) is not None and not isinstance(options[name], kind):
-                raise UserError(
-                    f"{self.path}: found {options[name]!r:.60} as the option {name}; expected "
-                    f"{kind.__name__}"
-                )
-        return options
+        """The options of the model, its architecture as `_name` or `arch`."""
+        return options_of(self.state, "model")
 
     @property
     def is_language_model(self) -> bool:
@@ -112,12 +81,12 @@ class Checkpoint:
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
         """Source and target of a translation model, if given; None for a language model."""
-        options = self.task_options
         if self.is_language_model:
             return None
-        if (task := options.get("_name")) != "translation":
+        options = self.task_options
+        if options.get("_name") != "translation":
             raise UserError(
-                f"{self.path}: found a model of the task {task}; expected "
+                f"{self.path}: found a model of the task {options.get('_name')}; expected "
                 "language_modeling or translation"
             )
         return options.get("source_lang"), options.get("target_lang")
@@ -125,9 +94,16 @@ class Checkpoint:
     @property
     def updates(self) -> int:
         """The number of updates before it was saved; 0 where it does not say."""
-        last = (self.state.get("optimizer_history") or [{}])[-1]
-        updates = last.get("num_updates") if isinstance(last, dict) else None
-        return updates if isinstance(updates, int) else 0
+        history = self.state.get("optimizer_history") or [{}]
+        return history[-1].get("num_updates", 0)
+
+    def without_training_state(self) -> dict[str, Any]:
+        """The contents without what only the training could go on from: the state of the optimizer,
+        and the moving average of --store-ema."""
+        extra = dict(self.state.get("extra_state") or {})
+        for key in MOVING_AVERAGE:
+            extra.pop(key, None)
+        return {**self.state, "last_optimizer_state": None, "extra_state": extra}
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
@@ -165,13 +141,13 @@ class Checkpoint:
         """Raises UserError unless the embeddings have as many rows as the dictionary in `data` has
         `tokens`."""
         size = self.task_options.get("output_dictionary_size")
-        if isinstance(size, int) and size >= 0:
+        if size is not None and size >= 0:
             raise UserError(
                 f"{self.path}: found --output-dictionary-size {size}; expected a model that "
                 "predicts all tokens of its dictionary"
             )
-        for name in (*INPUT_NAMES, *OUTPUT_NAMES):
-            rows = self.parameters[name].shape[:1].numel() if name in self.parameters else tokens
+        for name in {*INPUT_NAMES, *OUTPUT_NAMES} & self.parameters.keys():
+            rows = len(self.parameters[name])
             if rows != tokens:
                 raise UserError(
                     f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass "
@@ -196,11 +172,6 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
 def checkpoint_file(path: str | Path) -> Path:
     """The checkpoint that a path stands for: of the folder of a run, the best or else the last."""
     path = Path(path)
-    if is_pretrained(path):
-        raise UserError(
-            f"{path}: found a model of transformers; this command takes models of fairseq-train "
-            "alone"
-        )
     if not path.is_dir():
         return path
     for name in (BEST, LAST):
@@ -216,7 +187,7 @@ def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
     several with the same number of them, the last by name."""
     by_updates = {}
     for path in sorted(Path(folder).glob("checkpoint*.pt")):
-        checkpoint = Checkpoint(path, training_state=False)
+        checkpoint = Checkpoint(path)
         by_updates[checkpoint.updates] = checkpoint
     if not by_updates:
         raise UserError(
@@ -260,22 +231,9 @@ def _load(path: Path) -> dict[str, Any]:
             "checkpoint of fairseq"
         ) from error
     parts = state if isinstance(state, dict) else {}
-    model = parts.get("model")
-    if not isinstance(model, dict) or not (parts.get("cfg") or parts.get("args")):
+    if not isinstance(parts.get("model"), dict) or not (parts.get("cfg") or parts.get("args")):
         found = ", ".join(map(str, list(parts)[:5])) or f"a {type(state).__name__}"
         raise UserError(
             f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`"
         )
-    for part, kind in PARTS.items():
-        if parts.get(part) is not None:
-            _check_type(path, part, parts[part], kind)
-    for name, value in model.items():
-        _check_type(path, name, value, Tensor)
     return parts
-
-
-def _check_type(path: Path, name: Any, value: Any, kind: type) -> None:
-    if not isinstance(name, str) or not isinstance(value, kind):
-        raise UserError(
-            f"{path}: found a {type(value).__name__} as {name}; expected a {kind.__name__}"
-        )

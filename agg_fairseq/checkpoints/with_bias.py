@@ -36,11 +36,11 @@ def write_with_bias(
     parameters.pop("decoder.embed_out", None)  # as older versions of fairseq name it
     parameters[f"{LAYER}.weight"] = model.output_embedding.saved
     parameters[f"{LAYER}.bias_shift"] = bias.float()  # also in a half-precision model
-    extra = dict(model.state.get("extra_state") or {})
+    state = model.without_training_state() | {"model": parameters}
     for key in ("best", "val_loss"):
-        extra.pop(key, None)
-    state = {**model.state, "model": parameters, "last_optimizer_state": None, "extra_state": extra}
-    state |= {key: copy.deepcopy(model.state.get(key)) for key in ("cfg", "args")}
+        state["extra_state"].pop(key, None)
+    for key in ("cfg", "args"):
+        state[key] = copy.deepcopy(model.state.get(key))
     options = state["cfg"]["model"] if state["cfg"] else state["args"]
     options = options if isinstance(options, dict) else vars(options)
     for key in ("_name", "arch"):

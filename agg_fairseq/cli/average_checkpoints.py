@@ -27,19 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="the folder of a run, or checkpoints"
     )
-    parser.add_argument(
-        "--last",
-        type=COUNT,
-        default=5,
-        metavar="N",
-        help="average the last N checkpoints of the folder",
-    )
-    parser.add_argument(
-        "--by",
-        choices=tuple(NAMES),
-        default="epoch",
-        help="which checkpoints of the folder are used",
-    )
+    last = "average the last N checkpoints of the folder"
+    parser.add_argument("--last", type=COUNT, default=5, metavar="N", help=last)
+    by = "which checkpoints of the folder are used"
+    parser.add_argument("--by", choices=tuple(NAMES), default="epoch", help=by)
     add_parameters(parser, average_checkpoints)
     add_option(parser, "json")
 
@@ -52,5 +43,5 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UserError(
             "INPUT: expected the folder of a run, or two checkpoints or more, each once"
         )
-    checkpoints = {str(path): Checkpoint(path, training_state=False) for path in paths}
+    checkpoints = {str(path): Checkpoint(path) for path in paths}
     return average_checkpoints(checkpoints, arguments.output, force=arguments.force)

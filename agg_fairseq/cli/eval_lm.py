@@ -3,8 +3,8 @@ side by side.
 
 Tokens are frequent, medium or rare by their frequency in the training text. The table shows what
 models are compared by: PPL total (that of fairseq-eval-lm with the same options), PPL within each
-group, E/O of the rare group, IsoScore; --full shows all of the columns below. The row `human` is of
-the text itself, the row `unigram` of a model that always predicts the training frequencies.
+group, E/O of the rare group, IsoScore; --full shows all of the columns below, and the row `human`,
+of the text itself. The row `unigram` is of a model that always predicts the training frequencies.
 --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity
 and E/O with them. A translation model scores the target side.
 
@@ -42,13 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             shown[metric] = (*keys, *OCCURRENCE_GROUPS)
     shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
     parser.add_argument(
-        "--full",
-        dest="columns",
-        action="store_const",
-        const=None,
-        default=shown,
-        help="print all columns",
-    )
+        "--full", dest="columns", action="store_const", const=None, default=shown, help="print all columns"
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -67,22 +62,13 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
-    """The text to score; options that are not for it are refused."""
-    if arguments.text is not None:
-        if arguments.data or arguments.context_window or arguments.max_tokens is not None:
+    """The text to score; options of another text are refused."""
+    if arguments.text is not None or arguments.train_text is not None:
+        if arguments.data or arguments.context_window or arguments.max_tokens or not arguments.text:
             raise UserError(
-                "--text: found it with --data, or with an option of how DATA is read; leave one out"
+                "--text: found an option of another text; expected --data DATA and its options, or "
+                "--text FILE and --train-text FILE"
             )
         return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
-    if arguments.data is None:
-        raise UserError(
-            "--data: found none; expected the folder that the models were trained on, "
-            "or --text FILE"
-        )
-    if arguments.train_text is not None:
-        raise UserError(
-            "--train-text: found it without --text; tokens are counted in the training "
-            "split of --data"
-        )
     block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
     return BinarizedText(arguments.data, arguments.split, *block)

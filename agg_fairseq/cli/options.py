@@ -204,4 +204,4 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run"
     )
-    parser.set_defaults(opened=lambda given: Checkpoint(given.model, training_state=False))
+    parser.set_defaults(opened=lambda given: Checkpoint(given.model))

@@ -29,11 +29,11 @@ Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, named as the files of the folder are."""
-    split = f"train.{'-'.join(languages)}"
-    source, target = (
-        load_sentences(data, load_dictionary(data, f"dict.{language}.txt"), f"{split}.{language}")
-        for language in languages
-    )
+    split, sides = f"train.{'-'.join(languages)}", []
+    for language in languages:
+        dictionary = load_dictionary(data, f"dict.{language}.txt")
+        sides.append(load_sentences(data, dictionary, f"{split}.{language}"))
+    source, target = sides
     if len(source) != len(target):
         found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
         raise UserError(f"{data}/{split}: found {found}; run fairseq-preprocess again")
@@ -62,16 +62,16 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
             )
         source, target = pair
         try:
-            counts.update((source[s], target[t]) for s, t in parse_links(line))
+            for s, t in parse_links(line):
+                counts[source[s], target[t]] += 1
         except (ValueError, IndexError):
-            of_tokens = f"between {len(source)} source and {len(target)} target tokens"
-            found = repr(line.strip()[:80])
             raise UserError(
-                f"{path}, line {number}: found {found}; expected links as 0-0 1-2 {of_tokens}"
+                f"{path}, line {number}: found {line.strip()[:80]!r}; expected links as 0-0 1-2 "
+                f"between {len(source)} source and {len(target)} target tokens"
             ) from None
     if not counts:
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")
-    return LinkCounts(*torch.tensor([(*pair, count) for pair, count in counts.items()]).T)
+    return LinkCounts(*torch.tensor(list(counts)).T, torch.tensor(list(counts.values())))
 
 
 def parse_links(line: str) -> list[Link]:

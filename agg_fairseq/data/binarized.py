@@ -43,16 +43,17 @@ def training_pair(
     data: str | Path, source: str | None = None, target: str | None = None
 ) -> tuple[str, str]:
     """The languages X and Y of train.X-Y.X.bin in a folder; a given one must be the same."""
-    pairs = []
+    pairs, fitting = [], []
     for path in sorted(folders(data)[0].glob("*.bin")):
         if match := re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name):
             pairs.append((match[1], match[2]))
-    asked = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
-    if len(asked) != 1:
-        found = ", ".join(map("-".join, asked or pairs)) or "no language pair"
+            if source in (None, match[1]) and target in (None, match[2]):
+                fitting.append((match[1], match[2]))
+    if len(fitting) != 1:
+        found = ", ".join(map("-".join, fitting or pairs)) or "no language pair"
         expected = f"train.{source or 'X'}-{target or 'Y'}.{source or 'X'}.bin"
         raise UserError(f"{data}: found {found}; expected one {expected} of fairseq-preprocess")
-    return asked[0]
+    return fitting[0]
 
 
 def excluded_tokens(dictionary: Any) -> Tensor:

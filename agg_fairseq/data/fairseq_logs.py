@@ -36,8 +36,8 @@ class Translations:
 
 def read_translations(path: str | Path) -> Translations:
     """Reads the lines T-id, H-id and D-id of a log, in any order and among others."""
-    best: dict[str, dict[int, tuple[float, str]]] = {kind: {} for kind in "THD"}  # by id
-    numbers: dict[str, Counter[int]] = {kind: Counter() for kind in "THD"}  # of lines, by id
+    best: dict[str, dict[int, tuple[float, str]]] = {"T": {}, "H": {}, "D": {}}  # by id
+    numbers: dict[str, Counter[int]] = {"T": Counter(), "H": Counter(), "D": Counter()}  # of lines
     for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
         match = SENTENCE.match(line)
         if not match:
@@ -56,8 +56,8 @@ def read_translations(path: str | Path) -> Translations:
     ids = sorted(numbers["T"])
     is_complete = numbers["T"] == dict.fromkeys(ids, 1) and numbers["H"] == numbers["D"]
     if not ids or not is_complete or numbers["H"].keys() != set(ids):
-        lines = ", ".join(f"{number.total()} {kind}-…" for kind, number in numbers.items())
-        raise UserError(f"{path}: found {lines} lines, which do not belong together: {CUT}")
+        found = ", ".join(f"{number.total()} {kind}-…" for kind, number in numbers.items())
+        raise UserError(f"{path}: found {found} lines, which do not belong together: {CUT}")
     if ids[-1] != len(ids) - 1:
         missing = min(set(range(len(ids))) - set(ids))
         raise UserError(

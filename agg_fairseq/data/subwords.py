@@ -69,9 +69,10 @@ class TokenizerOptions:
     def word_tokenizer(self, dictionary: Any) -> WordTokenizer:
         """Splits text into tokens of fairseq's dictionary, in which the pieces of GPT-2 may be ids
         (`15496`) or strings (`Ġhomepage`)."""
-        index = {
-            token: row for token, row in dictionary.indices.items() if row >= dictionary.nspecial
-        }
+        index = {}
+        for token, row in dictionary.indices.items():
+            if row >= dictionary.nspecial:
+                index[token] = row
         if self.bpe == "words":
             token_of = find_word(index)
             return WordTokenizer(
@@ -117,13 +118,14 @@ class TokenizerOptions:
     def _encoder(self) -> Any:
         from fairseq.data.encoders import build_bpe
 
+        files = {}
         for name in FILES[self.bpe]:
             if getattr(self, name) is None:
                 option = f"--{name.replace('_', '-')}"
                 raise UserError(
                     f"{option}: found none; name the file that the data was encoded with"
                 )
-        files = {name: str(getattr(self, name)) for name in FILES[self.bpe]}
+            files[name] = str(getattr(self, name))
         if "bpe_codes" in files:
             _check_codes(self.bpe, files["bpe_codes"])
         try:
@@ -161,8 +163,8 @@ WORDS = TokenizerOptions()  # each word of running text is a token of its own
 def find_word(tokens: Collection[str]) -> Callable[[str], str]:
     """Gives the token that is a word: itself, or in a vocabulary of pieces `▁list` for `list`, which
     is the end of other words."""
-    often = PIECES_SHARE * len(tokens)
-    marks = [
-        mark for mark in WORD_STARTS if sum(token.startswith(mark) for token in tokens) >= often
-    ]
+    marks = []
+    for mark in WORD_STARTS:
+        if sum(token.startswith(mark) for token in tokens) >= PIECES_SHARE * len(tokens):
+            marks.append(mark)
     return lambda word: next((mark + word for mark in marks if mark + word in tokens), word)

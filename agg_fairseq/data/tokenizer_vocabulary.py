@@ -39,7 +39,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """As `parse`, of a file."""
+        """The same from a file."""
         return cls.parse(path.read_text(encoding="utf-8"), path, rows)
 
     @classmethod
@@ -147,8 +147,9 @@ class TokenizerVocabulary(Vocabulary):
             raise UserError(
                 f"--bpe: found {tokenizer.bpe}; expected none, since the model has {self.path}"
             )
-        special_ids = set(self.special_ids)
-        index = {token: row for row, token in enumerate(self.tokens) if row not in special_ids}
+        index = dict(zip(self.tokens, range(self.rows), strict=True))
+        for row in self.special_ids:
+            index.pop(self.tokens[row], None)
         context = f"{CONTEXT} " if tokenizer.after_space else ""
         before = self.encode(context.strip()).ids
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
-from ..metrics.groups import AGG_SHARES, AGPS_FREQUENCIES, occurrence_groups
+from ..metrics.groups import occurrence_groups
 from .binarized import (
     count_split,
     excluded_tokens,
@@ -22,10 +22,7 @@ from .binarized import (
 )
 from .subwords import TokenizerOptions, WordTokenizer
 
-GROUPINGS = {
-    "types": f"{'/'.join(f'{share:.0%}' for share in AGG_SHARES)}-of-types",
-    "frequency": f"{'/'.join(f'{frequency:.0e}' for frequency in AGPS_FREQUENCIES)}-of-tokens",
-}
+GROUPINGS = {"types": "30%/50%/20%-of-types", "frequency": "1e-05/1e-06-of-tokens"}
 """Ways to group tokens by frequency, as signatures say them."""
 GROUP_MEANINGS = {
     "types": "the first 30%, the next 50% and the last 20% of the tokens that occur, ordered by "
@@ -85,10 +82,9 @@ class BinarizedVocabulary(Vocabulary):
             dictionary = load_dictionary(data)
         else:
             languages = languages if all(languages) else training_pair(data, *languages)
-            dictionary, source = (
-                load_dictionary(data, f"dict.{language}.txt") for language in languages[::-1]
-            )
-            joined = source.symbols == dictionary.symbols
+            source, target = languages
+            dictionary = load_dictionary(data, f"dict.{target}.txt")
+            joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
         counts = count_split(data, dictionary, "train", languages, upsample_primary)
         split = split_parts(folders(data)[0], "train", languages)[0]
         return cls(dictionary, counts, languages, joined, split)

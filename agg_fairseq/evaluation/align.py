@@ -11,15 +11,14 @@ from tqdm import tqdm
 from ..data.alignments import load_parallel, parse_links, sentences
 from ..data.binarized import training_pair
 from ..errors import UserError, first_line
-from ..files import atomic_write, check_writable
+from ..files import atomic_write, check_writable, read_lines
 from ..result import Result
 
 ALIGNER_MODEL = 3  # of eflomal: an HMM with fertility
 
 
 def align_split(data: str | Path, output: str | Path) -> Result:
-    """Aligns the words of a parallel training split by eflomal; a link is one that it finds in both
-    directions.
+    """Aligns the words of a parallel training split; a link is one of both directions.
 
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
@@ -53,16 +52,10 @@ def align_split(data: str | Path, output: str | Path) -> Result:
             ) from error
 
         def write(temporary: Path) -> None:
-            with (
-                forward.open() as ahead,
-                reverse.open() as back,
-                temporary.open("w", encoding="utf-8") as file,
-            ):
-                both = zip(ahead, back, strict=True)
-                for forward_links, reverse_links in tqdm(
-                    both, "links", number, leave=False, disable=None
-                ):
-                    links = {*parse_links(forward_links)} & {*parse_links(reverse_links)}
+            both = zip(read_lines(forward, "links"), read_lines(reverse, "links"), strict=True)
+            with temporary.open("w", encoding="utf-8") as file:
+                for ahead, back in tqdm(both, "links", number, leave=False, disable=None):
+                    links = {*parse_links(ahead)} & {*parse_links(back)}
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 
         atomic_write(output, write)

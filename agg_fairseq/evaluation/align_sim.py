@@ -9,7 +9,7 @@ from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..result import Result
-from .inputs import check_row_names, load_embedding_vocabulary, matrix_setting
+from .inputs import check_row_names, load_vocabulary, matrix_setting
 
 ORTHOGONAL, LABELED = "orthogonal", "labeled tokens"  # the rows that are of no model
 
@@ -21,8 +21,7 @@ def align_sim(
     *,
     groups: str = "frequency",
 ) -> Result:
-    """Measures whether embeddings of translation models are similar for words of the two languages
-    that were aligned.
+    """Measures whether embeddings are similar for words of two languages that were aligned.
 
     Args:
         models: translation models over one joined dictionary.
@@ -35,7 +34,7 @@ def align_sim(
         and the row `labeled tokens`, their number.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
-    vocabulary = load_embedding_vocabulary(models, data)
+    vocabulary = load_vocabulary(models, data)
     members = vocabulary.groups(groups)
     if not vocabulary.joined or vocabulary.languages is None:
         found = "separate dictionaries" if vocabulary.languages else "a language model"
@@ -60,11 +59,11 @@ def align_sim(
         }
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
-    group_of_labeled = members.of_token[links.tokens()]
-    labeled = {}
+    labeled = members.of_token[links.tokens()]
+    numbers = {}
     for index, group in enumerate(members.names):
-        labeled[group] = int(group_of_labeled.eq(index).sum())
-    rows[LABELED] = {"align_sim": {**labeled, "total": len(group_of_labeled)}}
+        numbers[group] = int(labeled.eq(index).sum())
+    rows[LABELED] = {"align_sim": {**numbers, "total": len(labeled)}}
     settings = {
         "matrix": matrix_setting(models),
         "groups": GROUPINGS[groups],

@@ -6,8 +6,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from ..data.fairseq_logs import Translations, read_translations
 from ..errors import UserError
 from ..files import read_lines
@@ -29,8 +27,7 @@ def bleu(
     tokenize: str = "13a",
     moses: str | None = None,
 ) -> Result:
-    """Tokenized BLEU (Vaswani et al. 2017) and sacreBLEU of translations of one split that
-    fairseq-generate printed.
+    """Scores translations of one split that fairseq-generate printed.
 
     Args:
         logs: outputs of `fairseq-generate`, with joined sub-words, by the names of their rows.
@@ -41,9 +38,8 @@ def bleu(
             detokenized.
 
     Returns:
-        Result: a row per log with `bleu` and `sacrebleu` (0 to 100), for each of the two the other
-        attributes of `metrics.Bleu`, such as `bleu_brevity_penalty`, and `sentences`. Facts:
-        `reference`.
+        Result: a row per log with `bleu` (tokenized) and `sacrebleu`, 0 to 100, for each the other
+        parts of `metrics.Bleu`, such as `bleu_brevity_penalty`, and `sentences`. Facts: `reference`.
     """
     translations = {name: read_translations(path) for name, path in logs.items()}
     first, *others = translations.values()
@@ -65,7 +61,7 @@ def bleu(
 
         detokenize = MosesDetokenizer(lang=moses).detokenize
     rows, settings = {}, {"sentences": len(first.references)}
-    for name, log in tqdm(translations.items(), "scoring", leave=False, disable=None):
+    for name, log in translations.items():
         if log.decoded and references is None:
             raise UserError(
                 f"{log.path}: found detokenized text (D differs from H); expected --reference, for "

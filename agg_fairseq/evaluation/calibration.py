@@ -34,8 +34,8 @@ def calibrate(
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
-    """Calibrates the groups of tokens of a trained model: on the split, each is then expected as
-    often as it appears. One offset per group is saved as the bias of the output layer.
+    """Saves one offset per group of tokens as the bias of the output layer, with which a model
+    expects each group as often as it appears in the split.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.

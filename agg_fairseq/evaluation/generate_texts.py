@@ -1,8 +1,9 @@
 """Continuations of prefixes by a language model, written as JSON Lines."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,14 @@ from ..files import atomic_write, check_writable
 from ..result import Result
 from .inputs import find_device
 from .text_metrics import FIELDS
+
+
+class Prefixes(NamedTuple):
+    """What is continued."""
+
+    batches: list[tuple[Tensor, Tensor]]  # prefixes (B, P) and their references (B, L), or (B, 0)
+    settings: dict[str, str | int | None]  # `texts` is the number of prefixes
+    unused: int | None = None  # tokens of a split that are in no block
 
 
 def generate_texts(
@@ -69,27 +78,16 @@ def generate_texts(
             f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one"
         )
     if prefixes is None:
-        size = prefix_length + length
-        stream = _read_stream(data, dictionary, split, size)
-        blocks = stream[: len(stream) // size * size].view(-1, size)[:max_texts]  # N x (P + L)
-        batches = []
-        for batch in blocks.split(batch_size):
-            batches.append(batch.split([prefix_length, length], dim=1))
-        unused = len(stream) - blocks.numel()
-        source = {"split": split, "texts": len(blocks), "prefix": prefix_length}
+        given = _blocks(data, dictionary, split, (prefix_length, length), max_texts, batch_size)
     else:
-        given, unused = _read_prefixes(prefixes, dictionary, tokenizer)[:max_texts], None
-        batches = [(tokens[None], tokens[None, :0]) for tokens in given]  # without references
-        unknown = int(torch.cat(given).eq(dictionary.unk()).sum())
-        source = {"prefixes": Path(prefixes).name, "bpe": tokenizer.bpe, "<unk>": unknown}
-        source["texts"] = len(given)
+        given = _lines(prefixes, dictionary, tokenizer, max_texts)
 
     from ..fairseq_plugin.models.from_checkpoint import build_model  # imports fairseq
 
     network, task = build_model(model, data, {"f2_decoding": f2_decoding} if f2_decoding else {})
     check_finite(model.path, dict(network.named_parameters()))
     adds_bos = getattr(task.args, "add_bos_token", False)
-    longest = max(known.size(1) for known, _ in batches) + length + adds_bos
+    longest = max(known.size(1) for known, _ in given.batches) + length + adds_bos
     positions = network.max_positions()
     learned = isinstance(getattr(network.decoder, "embed_positions", None), torch.nn.Embedding)
     if longest > positions and learned:
@@ -100,25 +98,23 @@ def generate_texts(
     torch_device = find_device(device)
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
-    options: dict[str, Any] = {"topk": topk, "forbidden": (dictionary.pad(), dictionary.bos())}
-    options["generator"] = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    forbidden = (dictionary.pad(), dictionary.bos())
 
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            for known, references in tqdm(batches, "continuing", leave=False, disable=None):
-                start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
-                continued = continuation(network, start.to(torch_device), length, **options)
-                for texts in zip(known, continued, references, strict=True):
-                    words = [" ".join(map(dictionary.__getitem__, text.tolist())) for text in texts]
-                    line = dict(zip(FIELDS, words, strict=True))
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    def continued(known: Tensor) -> Tensor:
+        """(B, L) tokens after prefixes (B, P)."""
+        start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
+        start = start.to(torch_device)
+        return continuation(
+            network, start, length, topk=topk, generator=generator, forbidden=forbidden
+        )
 
-    atomic_write(output, write)
-    number = source["texts"]
-    numbers = {"texts": number, "generated_tokens": number * length, "unused_tokens": unused}
+    atomic_write(output, lambda path: _write(path, given.batches, continued, dictionary))
+    number = given.settings["texts"]
+    numbers = {"texts": number, "generated_tokens": number * length, "unused_tokens": given.unused}
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
     settings = {
-        **source,
+        **given.settings,
         "length": length,
         "beyond-positions": positions if longest > positions else None,  # the model extrapolates
         "decoding": "greedy" if topk is None else f"top-k={topk}",
@@ -126,34 +122,69 @@ def generate_texts(
         "seed": seed,
         "batch-size": batch_size if used_decoding == "sample-class" else None,  # drawn by the model
     }
-    return Result(
-        {str(output): {"path": str(model), **numbers}}, dict.fromkeys(numbers, [""]), settings
-    )
+    row = {"path": str(model), **numbers}
+    return Result({str(output): row}, dict.fromkeys(numbers, [""]), settings)
 
 
-def _read_stream(data: str | Path, dictionary: Any, split: str, least: int) -> Tensor:
-    """(N,) int64, all tokens of a split; UserError for fewer than `least`."""
-    blocks = [
-        torch.from_numpy(block.astype("int64")) for block in read_tokens(data, dictionary, split)
-    ]
-    tokens = sum(map(len, blocks))
-    if tokens < least:
+def _write(
+    path: Path,
+    batches: list[tuple[Tensor, Tensor]],
+    continued: Callable[[Tensor], Tensor],
+    dictionary: Any,
+) -> None:
+    """Continues prefixes, and writes a line for each."""
+    with path.open("w", encoding="utf-8") as file:
+        for known, references in tqdm(batches, "continuing", leave=False, disable=None):
+            for texts in zip(known, continued(known), references, strict=True):
+                line = {}
+                for field, tokens in zip(FIELDS, texts, strict=True):
+                    line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _blocks(
+    data: str | Path,
+    dictionary: Any,
+    split: str,
+    lengths: tuple[int, int],
+    most: int | None,
+    batch_size: int,
+) -> Prefixes:
+    """Prefixes and references of these lengths from the tokens of a split, one after the other."""
+    parts = []
+    for part in read_tokens(data, dictionary, split):
+        parts.append(torch.from_numpy(part.astype("int64")))
+    size, tokens = sum(lengths), sum(map(len, parts))
+    if tokens < size:
         raise UserError(
-            f"{split}: found {tokens} tokens; expected at least {least}; lower --prefix-length"
+            f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length"
         )
-    return torch.cat(blocks)
+    blocks = torch.cat(parts)[: tokens // size * size].view(-1, size)[:most]  # N x (P + L)
+    batches = []
+    for batch in blocks.split(batch_size):
+        batches.append(batch.split(lengths, dim=1))
+    settings = {"split": split, "texts": len(blocks), "prefix": lengths[0]}
+    return Prefixes(batches, settings, tokens - blocks.numel())
 
 
-def _read_prefixes(path: str | Path, dictionary: Any, tokenizer: TokenizerOptions) -> list[Tensor]:
-    """The tokens (P,) of each line of a text; UserError for one without known tokens."""
-    prefixes = []
-    for number, tokens in enumerate(tokenizer.encode_lines(path, dictionary), 1):
+def _lines(
+    path: str | Path, dictionary: Any, tokenizer: TokenizerOptions, most: int | None
+) -> Prefixes:
+    """Prefixes from the lines of a text, each a batch of its own, without references. Blank lines at
+    the end are left out; UserError for another line without known tokens."""
+    lines = list(tokenizer.encode_lines(path, dictionary))
+    while lines and not lines[-1]:
+        lines.pop()
+    batches, unknown = [], 0
+    for number, tokens in enumerate(lines or [[]], 1):
         if set(tokens) <= {dictionary.unk()}:
             raise UserError(
                 f"{path}, line {number}: found no token of the dictionary; expected a prefix; "
                 "check --bpe"
             )
-        prefixes.append(torch.tensor(tokens))
-    if not prefixes:
-        raise UserError(f"{path}: found no line; expected a prefix per line")
-    return prefixes
+        if most is None or number <= most:
+            prefix = torch.tensor([tokens])
+            batches.append((prefix, prefix[:, :0]))
+            unknown += tokens.count(dictionary.unk())
+    settings = {"prefixes": Path(path).name, "bpe": tokenizer.bpe, "<unk>": unknown}
+    return Prefixes(batches, settings | {"texts": len(batches)})

@@ -47,59 +47,43 @@ def group_shares(
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, and
         `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
         With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency;
-        rows `forgotten with …`, the tokens that Adam forgets with this β₂; and the predicted
-        `change_by_beta2` of the perplexity with 0.999 instead (`functional.adam_memory`).
+        rows `forgotten with …`, the tokens that Adam forgets with this β₂, and in them the
+        predicted `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`).
     """
-    if (beta2 is not None and tokens_per_update is None) or not 0 <= (beta2 or 0) < 1:
-        raise UserError(
-            f"--beta2: expected a value in [0, 1), with --tokens-per-update, got {beta2}"
-        )
-    if tokens_per_update is not None and tokens_per_update < 1:
-        raise UserError(f"--tokens-per-update: found {tokens_per_update}; expected 1 or more")
+    if beta2 is not None and tokens_per_update is None:
+        raise UserError("--beta2: found it without --tokens-per-update; expected both")
     vocabulary, splits = _counts_by_split(data, tokenizer)
     counts = vocabulary.counts  # V
-    number = int(counts.sum())
-    occurs = counts > 0
-    by_frequency = vocabulary.groups(groups)
-    members = {}  # names of rows and (V,) bool
-    for index, group in enumerate(GROUPS):
-        members[group] = by_frequency.of_token == index
-    members["total"] = occurs  # special targets too
-    gated = rarest(counts, rare_fraction, vocabulary.excluded)
-    members[f"rarest {100 * rare_fraction:g}%"] = occurs & gated
-    # with special tokens that are targets of another split alone
-    unseen = ~occurs & (~vocabulary.excluded | (sum(splits.values()) > 0))
-    if unseen.any():
-        members[UNSEEN] = unseen
-    change = {}
-    if tokens_per_update is not None:
-        best = forgetting(counts, tokens_per_update, BEST)
-        for beta in sorted({*BETAS, BEST if beta2 is None else beta2}):
-            name = f"forgotten with β₂ = {beta:g}"
-            members[name] = forgotten(counts, tokens_per_update, beta)
-            change[name] = math.expm1(best - forgetting(counts, tokens_per_update, beta))
-
     rows = {}
-    for name, is_member in members.items():
+    for name, is_member in _rows_of_groups(vocabulary, splits, groups, rare_fraction).items():
         rows[name] = _row(is_member, counts, splits, tokens_per_update)
-        if name in change:
-            rows[name]["change_by_beta2"] = change[name]
-    facts = {}
+    columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
+    counted_in = next(iter(splits))
     settings = {
-        "counted-in": next(iter(splits)),
-        "tokens": number,
+        "counted-in": counted_in,
+        "tokens": int(counts.sum()),
         "tokens-per-update": tokens_per_update,
         "groups": GROUPINGS[groups],
     }
-    if beta2 is not None:
-        name = f"forgotten with β₂ = {beta2:g}"
-        s = rows[name]["target_share"][settings["counted-in"]]
-        unknown = max(rows[UNSEEN]["target_share"].values()) if UNSEEN in rows else 0.0
-        settings["epochs"] = f"{epochs:g}"
-        facts["prediction"] = prediction(change[name], s, number, epochs, unknown)
-    columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
+    facts = {}
     if tokens_per_update is not None:
         columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
+        best = forgetting(counts, tokens_per_update, BEST)
+        for beta in sorted({*BETAS, BEST if beta2 is None else beta2}):
+            is_forgotten = forgotten(counts, tokens_per_update, beta)
+            row = _row(is_forgotten, counts, splits, tokens_per_update)
+            row["change_by_beta2"] = math.expm1(best - forgetting(counts, tokens_per_update, beta))
+            rows[f"forgotten with β₂ = {beta:g}"] = row
+            if beta == beta2:
+                unseen = rows[UNSEEN]["target_share"] if UNSEEN in rows else {}
+                facts["prediction"] = prediction(
+                    row["change_by_beta2"],
+                    row["target_share"][counted_in],
+                    settings["tokens"],
+                    epochs,
+                    max(unseen.values(), default=0.0),
+                )
+                settings["epochs"] = f"{epochs:g}"
     return Result(rows, columns, settings, facts)
 
 
@@ -124,23 +108,41 @@ def _counts_by_split(
     return vocabulary, splits
 
 
+def _rows_of_groups(
+    vocabulary: Vocabulary, splits: Mapping[str, Tensor], groups: str, rare_fraction: float
+) -> dict[str, Tensor]:
+    """The tokens (V,) bool of each row that does not depend on β₂."""
+    occurs, excluded = vocabulary.counts > 0, vocabulary.excluded
+    of_token = vocabulary.groups(groups).of_token
+    members = {}
+    for index, group in enumerate(GROUPS):
+        members[group] = of_token == index
+    members["total"] = occurs  # special targets too
+    gated = rarest(vocabulary.counts, rare_fraction, excluded)
+    members[f"rarest {100 * rare_fraction:g}%"] = occurs & gated
+    # with special tokens that are targets of another split alone
+    unseen = ~occurs & (~excluded | (sum(splits.values()) > 0))
+    if unseen.any():
+        members[UNSEEN] = unseen
+    return members
+
+
 def _row(
     is_member: Tensor, counts: Tensor, splits: Mapping[str, Tensor], tokens_per_update: int | None
 ) -> dict[str, Any]:
     """The measures of the tokens (V,) bool, but for that of β₂."""
     of_group = counts[is_member]
-    types = len(of_group)
-    row: dict[str, Any] = {
-        "types": types,
-        "fewest": int(of_group.min()) if types else None,
-        "most": int(of_group.max()) if types else None,
-        "target_share": {},
-    }
+    types, occurrences = len(of_group), int(of_group.sum())
+    row: dict[str, Any] = {"types": types, "fewest": None, "most": None, "target_share": {}}
+    if types:
+        row |= {"fewest": int(of_group.min()), "most": int(of_group.max())}
     for split, in_split in splits.items():
         row["target_share"][split] = (in_split[is_member].sum() / in_split.sum()).item()
     if tokens_per_update is not None:
-        share = of_group.sum().item() / counts.sum().item()
-        row["updates_per_occurrence"] = types / (tokens_per_update * share) if share else None
+        row["updates_per_occurrence"] = None
+        if occurrences:
+            per_update = tokens_per_update * (occurrences / counts.sum().item())
+            row["updates_per_occurrence"] = types / per_update
     return row
 
 

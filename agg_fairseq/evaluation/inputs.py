@@ -13,78 +13,67 @@ from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 
 
-def load_vocabulary(checkpoints: Mapping[str, Checkpoint], data: str | Path) -> BinarizedVocabulary:
-    """The vocabulary of models, from the folder with the training split; UserError unless all are
-    over it, and of one task and languages."""
-    # by source and target language, None for language models
-    first: dict[tuple[str, str] | None, Checkpoint] = {}
-    for checkpoint in checkpoints.values():
-        pair = checkpoint.languages
-        if pair is not None and not all(pair):
-            pair = training_pair(data, *pair)
-        first.setdefault(pair, checkpoint)
-    if len(first) > 1:
-        kinds = []
-        for pair, model in first.items():
-            kinds.append(f"{model} ({'-'.join(pair) if pair else 'a language model'})")
-        raise UserError(
-            f"found {' and '.join(kinds)}; expected models of one task and its languages"
-        )
-    upsampled = {one.task_options.get("upsample_primary") or 1 for one in checkpoints.values()}
-    if len(upsampled) > 1:
-        raise UserError(
-            f"found models trained with --upsample-primary {sorted(upsampled)}; measure them one at "
-            "a time"
-        )
-    vocabulary = BinarizedVocabulary.load(data, next(iter(first)), upsample_primary=upsampled.pop())
-    for checkpoint in checkpoints.values():
-        checkpoint.check_vocabulary(len(vocabulary.tokens), data)
-    return vocabulary
-
-
-def load_embedding_vocabulary(
+def load_vocabulary(
     models: Mapping[str, EmbeddingSource],
     data: str | Path | None,
     train_text: str | Path | None = None,
 ) -> Vocabulary:
-    """The vocabulary of models whose output embeddings are all over it: with `data`, that of
-    `load_vocabulary`; else that of their tokenizer, with counts if there is a `train_text`."""
-    first = next(iter(models.values()))
+    """The vocabulary that all models are over, with the counts of its tokens in the training split
+    of `data`, for models of fairseq, or in `train_text`, if given, for those of transformers."""
     for model in models.values():
-        model.output_embedding  # noqa: B018 — a file that is no model is refused before the data is counted
-        if type(model) is not type(first):
+        is_of_fairseq = isinstance(model, Checkpoint)
+        if is_of_fairseq != (data is not None) or None not in (data, train_text):
+            kind = "fairseq" if is_of_fairseq else "transformers"
             raise UserError(
-                f"found {first} and {model}, of fairseq and of transformers; expected one vocabulary"
+                f"{model}: found a model of {kind}; expected models of fairseq alone with --data, "
+                "and of transformers alone with --train-text or without"
             )
-    is_of_fairseq = isinstance(first, Checkpoint)
-    if (train_text if is_of_fairseq else data) is not None:
-        raise UserError(
-            "--data is for models of fairseq, --train-text for models of transformers; drop one"
-        )
-    if is_of_fairseq:
-        if data is None:
-            raise UserError(
-                "--data: found none; expected the data folder that the model was trained with"
-            )
-        return load_vocabulary(models, data)
+    if data is not None:
+        return _binarized_vocabulary(list(models.values()), data)
     vocabulary = None
     for model in models.values():
         other = TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
         vocabulary = vocabulary or other
         if other.tokens != vocabulary.tokens:
             raise UserError(
-                f"{model}: found another vocabulary than in {first}; measure them one at a time"
+                f"{model}: found another vocabulary than in {next(iter(models.values()))}; measure "
+                "them one at a time"
             )
     return vocabulary if train_text is None else vocabulary.counted_in(train_text)
 
 
+def _binarized_vocabulary(models: list[Checkpoint], data: str | Path) -> BinarizedVocabulary:
+    """UserError unless the models are of one task, its languages and --upsample-primary."""
+    found = {}  # a model by languages, None for language models, and how often the first part counts
+    for model in models:
+        pair = model.languages
+        if pair is not None and not all(pair):
+            pair = training_pair(data, *pair)
+        found[pair, model.task_options.get("upsample_primary") or 1] = model
+    if len(found) > 1:
+        kinds = []
+        for (pair, times), model in found.items():
+            kind = "a language model" if pair is None else "-".join(pair)
+            if times > 1:
+                kind += f", --upsample-primary {times}"
+            kinds.append(f"{model} ({kind})")
+        raise UserError(
+            f"found {' and '.join(kinds)}; expected models of one task and its languages"
+        )
+    ((pair, times),) = found
+    vocabulary = BinarizedVocabulary.load(data, pair, upsample_primary=times)
+    for model in models:
+        model.check_vocabulary(len(vocabulary.tokens), data)
+    return vocabulary
+
+
 def check_row_names(names: Iterable[str], *taken: str) -> None:
     """Checks that nothing that is measured has the name of another row of the table."""
-    clash = next((name for name in names if name in taken), None)
-    if clash is not None:
-        raise UserError(
-            f"--name: found {clash!r}, a row of its own in the table; give another name"
-        )
+    for name in names:
+        if name in taken:
+            raise UserError(
+                f"--name: found {name!r}, a row of its own in the table; give another name"
+            )
 
 
 def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:

@@ -12,10 +12,9 @@ from tqdm import tqdm
 from .. import metrics
 from ..checkpoints import EmbeddingSource
 from ..columns import with_groups
-from ..errors import UserError
 from ..metrics.groups import GROUPS
 from ..result import Result
-from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
+from .inputs import frequency_settings, load_vocabulary, matrix_setting
 
 ALL = (*GROUPS, "total")
 COLUMNS = {
@@ -36,17 +35,14 @@ def isotropy(
     """Measures how evenly the output embeddings of models are distributed over all directions.
 
     Returns:
-        Result: a row per model, with the fields of `metrics.Geometry` by group as of
-        `geometry_by_group`, `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those
-        of the table), and beside the measures `rows` (V) and `singular_values` (D, largest first,
-        divided by the largest).
+        Result: a row per model, with the fields of `metrics.Geometry` by group,
+        `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those of the table), and
+        beside the measures `rows` (V) and `singular_values` (D, as of `metrics.singular_values`).
     """
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
-        for model in models.values():
-            model.output_embedding  # noqa: B018 — all files are looked at before the first is measured
     else:
-        by_frequency = load_embedding_vocabulary(models, data, train_text).groups(groups)
+        by_frequency = load_vocabulary(models, data, train_text).groups(groups)
         sizes = by_frequency.sizes()
         members = {group: by_frequency.members(group) for group in by_frequency.names}
     rows = {}
@@ -56,7 +52,7 @@ def isotropy(
         cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])
         singular_values = metrics.singular_values(weight).tolist()
         last, shown = len(singular_values) - 1, {}
-        for key, at in {"σ2": 1, "σ10": 9, "median σ": (last + 1) // 2, "smallest σ": last}.items():
+        for key, at in zip(COLUMNS["singular_value"], (1, 9, (last + 1) // 2, last), strict=True):
             shown[key] = singular_values[at] if at <= last else None
         rows[name] = {
             "path": str(model),
@@ -68,10 +64,10 @@ def isotropy(
             "singular_value": shown,
             "singular_values": singular_values,
         }
-    sizes_of_matrices = dict.fromkeys(str(row["rows"]) for row in rows.values())
+    numbers = dict.fromkeys(str(row["rows"]) for row in rows.values())
     settings = {
         "matrix": matrix_setting(models),
-        "rows": ",".join([*sizes_of_matrices, "specials-included"]),
+        "rows": ",".join([*numbers, "specials-included"]),
         "isotropy": "eigenvectors-of-WtW,float64",
         **frequency_settings(data, train_text, groups),
     }
@@ -84,10 +80,6 @@ def geometry_by_group(
     """The fields of `metrics.geometry` of the output embedding, centered at its mean row, each by
     group and as `total` for all rows; None where one is not defined, as without rows."""
     weight = model.output_embedding.weight
-    if not weight.any():
-        raise UserError(
-            f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
-        )
     center = metrics.mean_row(weight)
     fields: dict[str, dict[str, float | None]] = defaultdict(dict)
     for group in (*members, "total"):

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from ..checkpoints import EmbeddingSource
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..metrics import nearest_neighbors, word_vectors
 from ..result import Result
-from .inputs import frequency_settings, load_embedding_vocabulary, matrix_setting
+from .inputs import frequency_settings, load_vocabulary, matrix_setting
 
 MARK = "†"  # follows a rare token in the table
 
@@ -38,7 +36,7 @@ def neighbors(
         token has `token`, `readable`, `index`, `count` (in the training text) and `group`, None
         where they are not known; a neighbor has its `cosine` too.
     """
-    vocabulary = load_embedding_vocabulary(models, data, train_text)
+    vocabulary = load_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
     tokens_of = {}
@@ -48,36 +46,25 @@ def neighbors(
             raise UserError(
                 f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
             )
-    excluded = [[*vocabulary.special_ids, *tokens] for tokens in tokens_of.values()]
 
     def describe(index: int) -> dict[str, Any]:
-        group = -1 if members is None else int(members.of_token[index])
-        return {
-            "token": vocabulary.tokens[index],
-            "readable": word_tokenizer.readable(vocabulary.tokens[index]),
-            "index": index,
-            "count": None if vocabulary.counts is None else int(vocabulary.counts[index]),
-            "group": None if group < 0 else members.names[group],
-        }
-
-    def show(token: Mapping[str, Any]) -> str:
-        return token["readable"] + MARK * (token["group"] == "rare")
+        token = vocabulary.tokens[index]
+        described = {"token": token, "readable": word_tokenizer.readable(token), "index": index}
+        described |= {"count": None, "group": None}
+        if members is not None:
+            described["count"] = int(vocabulary.counts[index])
+            if members.of_token[index] >= 0:
+                described["group"] = members.names[members.of_token[index]]
+        return described
 
     nearest = {}
-    for name, model in tqdm(models.items(), "neighbors", leave=False, disable=None):
-        weight = model.output_embedding.weight
-        vectors = word_vectors(weight, list(tokens_of.values()))
-        is_zero = ~vectors.any(dim=1)
-        if is_zero.any():
-            word = list(tokens_of)[is_zero.int().argmax()]
-            raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
-        nearest[name] = nearest_neighbors(weight, vectors, topk, excluded)
-
+    for name, model in models.items():
+        nearest[name] = _nearest(model, tokens_of, topk, vocabulary.special_ids)
     ranks = list(map(str, range(1, topk + 1)))
     rows = {}
     for number, (word, tokens) in enumerate(tokens_of.items()):
         described = list(map(describe, tokens))
-        title = " ".join(map(show, described))
+        title = " ".join(map(_shown, described))
         if len(tokens) > 1:
             title = f"{word} (mean of {title})"
         elif (title, next(iter(models))) in rows:  # the tokenizer makes the same token of two words
@@ -86,7 +73,7 @@ def neighbors(
             near, cells = [], {}
             for rank, (index, cosine) in zip(ranks, nearest[name][number], strict=False):
                 near.append({"cosine": cosine, **describe(index)})
-                cells[rank] = f"{show(near[-1])} ({cosine:.2f})"
+                cells[rank] = f"{_shown(near[-1])} ({cosine:.2f})"
             rows[title, name] = {
                 "neighbor": cells,
                 "word": word,
@@ -105,3 +92,21 @@ def neighbors(
     }
     facts = {"groups": members and members.sizes()}
     return Result(rows, {"neighbor": ranks}, settings, facts, ("", "checkpoint"))
+
+
+def _nearest(
+    model: EmbeddingSource, tokens_of: Mapping[str, list[int]], topk: int, special: list[int]
+) -> list[list[tuple[int, float]]]:
+    """The neighbors of each word and their cosines, as of `metrics.nearest_neighbors`."""
+    weight = model.output_embedding.weight
+    vectors = word_vectors(weight, list(tokens_of.values()))
+    for word, vector in zip(tokens_of, vectors, strict=True):
+        if not vector.any():
+            raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
+    excluded = [[*special, *tokens] for tokens in tokens_of.values()]
+    return nearest_neighbors(weight, vectors, topk, excluded)
+
+
+def _shown(token: Mapping[str, Any]) -> str:
+    """A token as the table shows it."""
+    return token["readable"] + MARK * (token["group"] == "rare")

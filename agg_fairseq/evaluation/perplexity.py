@@ -31,8 +31,7 @@ def perplexity(
     moved_from: EmbeddingSource | None = None,
     device: str | None = None,
 ) -> Result:
-    """Evaluates language models or translation models of fairseq, or language models of
-    transformers, side by side.
+    """Evaluates language or translation models of fairseq, or language models of transformers.
 
     Args:
         text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of
@@ -49,22 +48,18 @@ def perplexity(
             measured, for the columns `moved`.
 
     Returns:
-        Result: a row per model, with `perplexity`, `group_perplexity`, `within_perplexity`,
-        `unique_predictions`, `expected_over_observed` and the fields of `metrics.Geometry` by
-        group, and with `calibrate` also `calibrated_perplexity` and
-        `calibrated_expected_over_observed`, with `moved_from` also `moved`; beside the measures
-        `tokens` (targets scored), `criterion` (the options that it was trained with), and `offsets`
-        by group (nats). The row `human` has the distinct targets, and `unigram` the E/O of a model
-        that always predicts the training frequencies. Facts: `targets`, those scored, by group.
+        Result: a row per model, with the measures of `NextTokenStatistics.compute` and
+        `metrics.Geometry` by group, those of `CALIBRATED` with `calibrate`, and `moved` with
+        `moved_from`; beside them `tokens` (targets scored), `criterion` (the options that it was
+        trained with), and `offsets` by group (nats). The row `human` has the distinct targets, and
+        `unigram` the E/O of a model that always predicts the training frequencies. Facts:
+        `targets`, those scored, by group.
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
     with_matrix = _with_matrix(models)
-    members, torch_device = vocabulary.groups(groups, occurrences_in), find_device(device)
-    grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
-    if as_published:
-        members = _with_special_tokens(members, vocabulary)
-        grouping += ",special-tokens-frequent"
+    members, grouping = _groups(vocabulary, groups, occurrences_in, as_published)
+    torch_device = find_device(device)
     for part in dict.fromkeys([text, calibrate or text]):
         part.check(vocabulary)
 
@@ -100,16 +95,19 @@ def perplexity(
     if vocabulary.counts is not None:
         reference = first.frequencies_over_observed(vocabulary.counts)
         rows[UNIGRAM] = {"expected_over_observed": reference}
+
     columns = dict(NEXT_TOKENS)
     if calibrate is not None:
         columns |= CALIBRATED
     if moved_from is not None:
         columns |= MOVED
     targets = first.targets()
-    shares_of_groups = [f"{group}={targets[group] / first.tokens:.1%}" for group in members.names]
+    found = [str(first.tokens)]
+    for group in members.names:
+        found.append(f"{group}={targets[group] / first.tokens:.1%}")
     settings = {
         "split": text.name,
-        "targets": ",".join([str(first.tokens), *shares_of_groups]),
+        "targets": ",".join(found),
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
         "groups": grouping,
@@ -120,14 +118,21 @@ def perplexity(
     return Result(rows, with_groups(columns, members.names), settings, facts)
 
 
-def _with_special_tokens(members: FrequencyGroups, vocabulary: Vocabulary) -> FrequencyGroups:
-    """The groups with the special tokens that occur in training among the most frequent ones."""
+def _groups(
+    vocabulary: Vocabulary, groups: str, occurrences_in: str | Path | None, as_published: bool
+) -> tuple[FrequencyGroups, str]:
+    """The groups, and what signatures say of them."""
+    members = vocabulary.groups(groups, occurrences_in)
+    grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
+    if not as_published:
+        return members, grouping
     if vocabulary.counts is None:
         raise UserError(
             "--as-published: found no --train-text; expected the text to count tokens in"
         )
     special = vocabulary.excluded & (vocabulary.counts > 0)
-    return replace(members, of_token=members.of_token.masked_fill(special, 0))
+    most_frequent = members.of_token.masked_fill(special, 0)
+    return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
 
 
 def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSource]:
@@ -135,8 +140,8 @@ def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSo
     looked at before one is scored."""
     found = {}
     for name, model in models.items():
-        is_of_fairseq = isinstance(model, Checkpoint)
-        if not is_of_fairseq or model.model_options.get("adaptive_softmax_cutoff") is None:
+        options = model.model_options if isinstance(model, Checkpoint) else {}
+        if options.get("adaptive_softmax_cutoff") is None:
             model.output_embedding  # noqa: B018
             found[name] = model
     return found

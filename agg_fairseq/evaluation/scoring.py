@@ -15,7 +15,7 @@ from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
 from ..functional.softmax_layer import chunk_rows
 from ..integrations import load_pretrained
-from .inputs import load_embedding_vocabulary, load_vocabulary
+from .inputs import load_vocabulary
 
 MAX_BLOCK = 1024  # tokens, where neither the user nor the positions of a model say less
 Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
@@ -41,19 +41,12 @@ class BinarizedText:
 
     @property
     def name(self) -> str:
-        """The name of the text in settings."""
+        """The text in settings."""
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models; UserError unless all read this text in the same way."""
-        for model in models.values():
-            if not isinstance(model, Checkpoint):
-                raise UserError(
-                    f"{model}: found a model of transformers; give the text to score by --text FILE"
-                )
-        vocabulary = load_vocabulary(models, self.data)
-        self._length(models, vocabulary)
-        return vocabulary
+        """The vocabulary of models, all of fairseq."""
+        return load_vocabulary(models, self.data)
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Checks that the split can be read: fairseq would score what a damaged index says."""
@@ -128,19 +121,12 @@ class PlainText:
 
     @property
     def name(self) -> str:
-        """The name of the file in settings."""
+        """The text in settings."""
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models; UserError unless all read this text in the same way."""
-        for model in models.values():
-            if not isinstance(model, PretrainedModel):
-                raise UserError(
-                    f"{model}: found a model of fairseq; give the text to score by --data"
-                )
-        vocabulary = load_embedding_vocabulary(models, None, self.train_text)
-        self._length(models)
-        return vocabulary
+        """The vocabulary of models, all of transformers."""
+        return load_vocabulary(models, None, self.train_text)
 
     def check(self, vocabulary: TokenizerVocabulary) -> None:
         """Checks that the text can be read, and has a target."""
@@ -189,13 +175,11 @@ class PlainText:
         """Tokens per block, at most the positions of each model."""
         limits = [model.positions for model in models.values() if model.positions is not None]
         positions = min(limits, default=MAX_BLOCK)
-        length = self.tokens_per_sample
-        if length is None:
-            length = min(positions, MAX_BLOCK)
+        length = self.tokens_per_sample or min(positions, MAX_BLOCK)
         if length < 2 or (limits and length > positions):
             raise UserError(
-                f"--tokens-per-sample: expected 2 to {positions} (the model's "
-                f"positions), got {length}"
+                f"--tokens-per-sample: found {length}; expected 2 to {positions}, the positions of "
+                "the model"
             )
         return length
 

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,14 +12,13 @@ from .. import metrics
 from ..data.binarized import count_tokens, excluded_tokens, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
-from ..metrics.groups import MASS_PERCENT
 from ..metrics.texts import ABSENT, OFTEN, SHORTEST_PHRASE
 from ..names import HUMAN
 from ..result import Result
 from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
-MASSES = "/".join(f"{percent}%" for percent in MASS_PERCENT) + "-of-mass"
+MASSES = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
 MAX_ORDER = 3
 ORDERS = ("1", "2", "3")
 COLUMNS = {
@@ -62,28 +61,26 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             count_tokens(data, dictionary), excluded=excluded_tokens(dictionary)
         )
         sizes = groups.sizes()
+
+    def by_order(values: Sequence[float | None]) -> dict[str, float | None]:
+        return dict(zip(ORDERS, values, strict=True))
+
     rows = {}
     for name, of_row in tqdm(everything.items(), "measuring", leave=False, disable=None):
         row = rows[name] = {
             "tokens": sum(map(len, of_row)),
-            "kld": None,
-            "ms_jaccard": None,
-            "self_bleu": None,
-            "distinct": dict(zip(ORDERS, metrics.distinct(of_row, MAX_ORDER), strict=True)),
+            **dict.fromkeys(("kld", "ms_jaccard", "self_bleu"), None),
+            "distinct": by_order(metrics.distinct(of_row, MAX_ORDER)),
             "repetition": metrics.repetition(of_row),
             "unique_tokens": metrics.unique_tokens(of_row),
             "token_share": None,
-            "path": None,
+            "path": None if name == HUMAN else str(texts[name]),
         }
-        if name != HUMAN:
-            row["path"] = str(texts[name])
         if name != HUMAN and has_references:
             row["kld"] = metrics.kl_divergence(of_row, references)
-            jaccard = metrics.ms_jaccard(of_row, references, MAX_ORDER)
-            row["ms_jaccard"] = dict(zip(ORDERS, jaccard, strict=True))
+            row["ms_jaccard"] = by_order(metrics.ms_jaccard(of_row, references, MAX_ORDER))
         if len(of_row) > 1:
-            self_bleu = metrics.self_bleu(of_row, MAX_ORDER)
-            row["self_bleu"] = dict(zip(ORDERS, self_bleu, strict=True))
+            row["self_bleu"] = by_order(metrics.self_bleu(of_row, MAX_ORDER))
         if groups is not None and any(of_row):
             tokens = list(map(dictionary.index, itertools.chain(*of_row)))
             row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)
@@ -107,14 +104,13 @@ def read_texts(path: str | Path) -> list[dict[str, str]]:
     for count, line in enumerate(read_lines(path, "texts written by agg-fairseq generate-lm"), 1):
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        fields = [record.get(field) for field in FIELDS] if isinstance(record, dict) else [None]
-        if not all(isinstance(text, str) for text in fields):
+            if not all(isinstance(record[field], str) for field in FIELDS):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(
                 f"{path}, line {count}: found {line.strip()[:60]!r}; expected JSON of "
                 f"{', '.join(FIELDS)}"
-            )
+            ) from error
         records.append(record)
     if not records:
         raise UserError(

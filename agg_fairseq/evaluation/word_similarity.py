@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from tqdm import tqdm
-
 from .. import metrics
 from ..checkpoints import EmbeddingSource
 from ..data.subwords import WORDS, TokenizerOptions
@@ -15,7 +13,7 @@ from ..errors import UserError
 from ..files import read_lines
 from ..names import unique_names
 from ..result import Result
-from .inputs import check_row_names, load_embedding_vocabulary, matrix_setting
+from .inputs import check_row_names, load_vocabulary, matrix_setting
 
 DATASETS = ("MEN", "WS353", "RG65", "RW")
 LINES = "lines of word<TAB>word<TAB>score"
@@ -46,7 +44,7 @@ def word_similarity(
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
     tokenizer = replace(tokenizer, after_space=not as_published)
-    word_tokenizer = load_embedding_vocabulary(models, data).word_tokenizer(tokenizer)
+    word_tokenizer = load_vocabulary(models, data).word_tokenizer(tokenizer)
 
     @cache
     def tokens(word: str) -> list[int]:
@@ -57,34 +55,32 @@ def word_similarity(
             return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
-    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
-    files = {folder / f"{name}.txt" if name in DATASETS else Path(name): None for name in datasets}
-    tokens_of = {}  # of the first words, of the second words, and the scores
-    for name, path in zip(unique_names(list(files), None, "stem"), files, strict=True):
-        first, second, scores = tokens_of[name] = [], [], []
+    pairs_of = {}  # the tokens of the first words, of the second words, and the scores
+    for key, path in _files_of(datasets).items():
+        first, second, scores = pairs_of[key] = [], [], []
         for word, other, score in _read_pairs(path):
             first.append(tokens(word))
             second.append(tokens(other))
             scores.append(score)
+    sizes = {key: len(scores) for key, (_, _, scores) in pairs_of.items()}
     rows, covered = {}, {}
-    for name, model in tqdm(models.items(), "word similarity", leave=False, disable=None):
+    for name, model in models.items():
         weight = model.output_embedding.weight
         row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
-        shown = {}
-        for key, words_and_scores in tokens_of.items():
-            found = metrics.word_similarity(weight, *words_and_scores)
-            row["spearman"][key], row["covered"][key] = found
-            shown[key] = f"{found[1]:,}/{len(words_and_scores[-1]):,}"
-        covered[name] = {"spearman": shown}
+        covered[name] = {}
+        for key, pairs in pairs_of.items():
+            correlation, number = metrics.word_similarity(weight, *pairs)
+            row["spearman"][key], row["covered"][key] = correlation, number
+            covered[name][key] = f"{number:,}/{sizes[key]:,}"
     first = next(iter(covered.values()))
-    if all(row == first for row in covered.values()):
-        rows[PAIRS] = first
+    if all(cells == first for cells in covered.values()):
+        rows[PAIRS] = {"spearman": first}
     else:  # embeddings of zeros set the models apart
-        for name, row in covered.items():
-            rows[f"{PAIRS} of {name}"] = row
+        for name, cells in covered.items():
+            rows[f"{PAIRS} of {name}"] = {"spearman": cells}
     settings = {
         "matrix": matrix_setting(models),
-        "datasets": ",".join(tokens_of),
+        "datasets": ",".join(sizes),
         "bpe": word_tokenizer.kind,
         "word": "mean-of-tokens",
     }
@@ -93,8 +89,16 @@ def word_similarity(
     else:
         settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
     settings["cosine,spearman"] = True
-    facts = {"pairs": {name: len(scores) for name, (_, _, scores) in tokens_of.items()}}
-    return Result(rows, {"spearman": list(tokens_of)}, settings, facts)
+    return Result(rows, {"spearman": list(sizes)}, settings, {"pairs": sizes})
+
+
+def _files_of(datasets: Sequence[str | Path]) -> dict[str, Path]:
+    """The files of data sets, each once, by their names."""
+    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
+    files = []
+    for name in dict.fromkeys(datasets):
+        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
+    return dict(zip(unique_names(files, None, "stem"), files, strict=True))
 
 
 def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:

@@ -12,10 +12,9 @@ way: the class term for all positions, the token term for positions that are sor
 their targets, so that each class takes a slice of them. Most classes are small, and on a GPU a small
 product takes as long as its launch: where it costs less, neighboring classes are merged into one
 product, and the logits of another class than the target's masked. Beyond inputs and gradients, the
-loss holds one chunk of logits and the rows of one class.
+loss holds one chunk of logits and the rows of one class; with label smoothing three chunks.
 """
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -141,112 +140,89 @@ def _values_and_gradients(
     operand = dtype if sums_in_float32(dtype, features.device) else wide
     h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
     w = weight.to(dtype).to(operand)
-    log_p1, log_p2 = features.new_zeros(2, len(kept), dtype=wide)  # n, at the targets
-    grad_h = torch.zeros_like(h, dtype=wide) if wanted[0] else None  # n x D
-    grad_weight = torch.zeros_like(weight, dtype=wide) if wanted[1] else None  # V x D
-    grad_class_weight = torch.zeros_like(class_weight, dtype=wide) if wanted[2] else None  # C x D
-
-    # Of the target distribution Q each token has `share`, and the target `at_target` more.
-    share, at_target = label_smoothing / classes.vocabulary, 1 - label_smoothing
-    rest = torch.zeros_like(log_p1) if share else None  # n, the loss of the shares
-
-    # All in float32, since each row of U is a sum over many positions.
+    log_p = features.new_zeros(2, len(kept), dtype=wide)  # 2 x n, log p1 and log p2 at the targets
+    inputs = (h, weight, class_weight)
+    gradients = [
+        torch.zeros_like(one, dtype=wide) if is_wanted else None
+        for one, is_wanted in zip(inputs, wanted, strict=True)
+    ]
     of_class = order.of_class[: len(kept)].long()
-    shares = None if rest is None else Shares(share * classes.sizes.to(wide), rest)
-    _add_term(
-        h.to(wide), class_weight.to(wide), classes.number, of_class, log_p1, at_target, shares, None,
-        grad_h, grad_class_weight,
-    )  # fmt: skip
-    for first, last, spans in _groups(starts, classes, bool(share), features.is_cuda):
-        tokens = classes.tokens(first, last)
-        rows = aligned(w[tokens])  # M x D, or a few more
-        number = classes.starts[last + 1] - classes.starts[first]  # M
-        into_rows, is_view = None, isinstance(tokens, slice) and len(rows) == number
-        if grad_weight is not None:
-            into_rows = grad_weight[tokens] if is_view else torch.zeros_like(rows, dtype=wide)
-        for start, stop, is_own in spans:
-            span = slice(start, stop)
-            y = order.ranks[span] - classes.starts[first] if is_own else None
-            masks = None if first == last else (of_class[span, None], classes.of_token[tokens])
-            _add_term(
-                h[span], rows, number, y, log_p2[span], at_target,
-                None if rest is None else Shares(share, rest[span]), masks,
-                None if grad_h is None else grad_h[span], into_rows,
-            )  # fmt: skip
-        if grad_weight is not None and into_rows is not None and not is_view:
-            grad_weight[tokens] = into_rows[:number]
-
-    grad_features = None
-    if grad_h is not None:
-        grad_features = torch.zeros_like(features, dtype=wide).index_copy_(0, kept, grad_h)
-    losses = -at_target * (log_p1 + log_p2) + (0 if rest is None else rest)
-    values = torch.stack([losses, -log_p1, -log_p2])
-    values = values.new_zeros(3, len(features)).index_copy_(1, kept, values)
-    return values, [grad_features, grad_weight, grad_class_weight]
+    if label_smoothing:
+        losses = _add_smoothed_terms(
+            h, w, class_weight, order, of_class, classes, label_smoothing, log_p, *gradients
+        )
+    else:
+        # All in float32, since each row of U is a sum over many positions.
+        u, number = class_weight.to(wide), classes.number
+        _add_term(h.to(wide), u, number, of_class, log_p[0], None, gradients[0], gradients[2])
+        _add_token_terms(h, w, starts, order, of_class, classes, log_p[1], *gradients[:2])
+        losses = -log_p.sum(0)
+    if gradients[0] is not None:
+        zeros = torch.zeros_like(features, dtype=wide)
+        gradients[0] = zeros.index_copy_(0, kept, gradients[0])
+    values = torch.cat([losses[None], -log_p])
+    return values.new_zeros(3, len(features)).index_copy_(1, kept, values), gradients
 
 
-Span = tuple[int, int, bool]
-"""The first sorted position, the last one + 1, and whether their targets are in the class."""
+def _add_token_terms(
+    h: Tensor,
+    w: Tensor,
+    starts: list[int],
+    order: SortedTargets,
+    of_class: Tensor,
+    classes: TokenClasses,
+    log_p2: Tensor,
+    grad_h: Tensor | None,
+    grad_weight: Tensor | None,
+) -> None:
+    """The softmax inside the classes: sets log p2 (n,) at the targets, and adds its gradients.
 
-
-def _groups(
-    starts: list[int], classes: TokenClasses, smoothing: bool, is_cuda: bool
-) -> list[tuple[int, int, list[Span]]]:
-    """The first and the last class of each product over rows of W, and the positions that it takes.
-
-    Merging a group of n positions and M tokens with a class of n' and M' adds n·M' + n'·M logits.
-    With label smoothing, no classes are merged, and each takes all positions. What has one token is
+    Each product takes the positions and the tokens of one class or of several neighbors. Merging n
+    positions and M tokens with a class of n' and M' adds n·M' + n'·M logits. What has one token is
     left out, since p2 is 1 there whatever the logit, and so is what has no position.
     """
-    most = GPU_MERGED_LOGITS if is_cuda else MERGED_LOGITS
-    groups: list[tuple[int, int, list[Span]]] = []
+    most = GPU_MERGED_LOGITS if h.is_cuda else MERGED_LOGITS
     first = 0
     for last in range(classes.number):
         start, stop = starts[first], starts[last + 1]
-        size = classes.starts[last + 1] - classes.starts[first]
-        if last + 1 < classes.number and not smoothing:
+        number = classes.starts[last + 1] - classes.starts[first]  # M
+        if last + 1 < classes.number:
             more_positions = starts[last + 2] - stop
             more_tokens = classes.starts[last + 2] - classes.starts[last + 1]
-            if (stop - start) * more_tokens + more_positions * size <= most:
+            if (stop - start) * more_tokens + more_positions * number <= most:
                 continue
-        spans = [(start, stop, True)]
-        if smoothing:
-            spans += [(0, start, False), (stop, starts[-1], False)]
-        spans = [span for span in spans if span[0] < span[1]]
-        if size > 1 and spans:
-            groups.append((first, last, spans))
+        if number > 1 and start < stop:
+            tokens, span = classes.tokens(first, last), slice(start, stop)
+            rows = aligned(w[tokens])  # M x D, or a few more
+            into_rows, is_view = None, isinstance(tokens, slice) and len(rows) == number
+            if grad_weight is not None:
+                into_rows = (
+                    grad_weight[tokens] if is_view else torch.zeros_like(rows).to(grad_weight)
+                )
+            y = order.ranks[span] - classes.starts[first]
+            masks = None if first == last else (of_class[span, None], classes.of_token[tokens])
+            into_h = None if grad_h is None else grad_h[span]
+            _add_term(h[span], rows, number, y, log_p2[span], masks, into_h, into_rows)
+            if grad_weight is not None and into_rows is not None and not is_view:
+                grad_weight[tokens] = into_rows[:number]
         first = last + 1
-    return groups
-
-
-class Shares(NamedTuple):
-    """The part of Q that label smoothing gives to every row, and its loss."""
-
-    of_rows: Tensor | float  # one number, or (M,)
-    loss: Tensor  # (n,), to which −Σ of_rows · log p is added
 
 
 def _add_term(
     h: Tensor,
     rows: Tensor,
     number: int,
-    y: Tensor | None,
+    y: Tensor,
     log_p: Tensor,
-    at_target: float,
-    shares: Shares | None,
     masks: tuple[Tensor, Tensor] | None,
     grad_h: Tensor | None,
     grad_rows: Tensor | None,
 ) -> None:
-    """A softmax over M rows (M, D) for n positions h (n, D), added to what follows its options.
-
-    `number` is M; `rows` may have a few more, of zeros (`aligned`).
-
-    Q is `at_target` at the row y (n,) of the target, and with label smoothing the share of the row
-    more at every row; then y may be None. So its sum ω may be less than 1.
+    """A softmax over M = `number` rows (M, D), which a few rows of zeros may follow (`aligned`), for
+    n positions h (n, D) with targets y (n,).
 
     Args:
-        log_p: (n,), which becomes log p at the target.
+        log_p: (n,), which becomes log p of the targets.
         masks: the class of each position (n, 1) and of each row (M,), where only rows of the
             position's class compete.
         grad_h: (n, D), to which the gradient is added, None if it is not wanted.
@@ -257,33 +233,79 @@ def _add_term(
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
-        features, target = h[part], None if y is None else y[part]
+        features = h[part]
         logits = h.new_empty(len(features), len(rows), dtype=wide)
         product(features, rows.t(), out=logits)
         if masks is not None:
             logits[:, :number].masked_fill_(masks[0][part] != masks[1], -torch.inf)
-        if shares is not None:
-            share = shares.of_rows
-            logits[:, number:].fill_(-torch.inf)
-            log_probs = torch.log_softmax(logits, 1, out=logits)
-            shares.loss[part] -= (log_probs[:, :number] * share).sum(1)
-            omega = share.sum() if isinstance(share, Tensor) else share * number
-            if target is None:
-                residual = log_probs.exp_().mul_(omega)
-            else:
-                at_y = log_probs.gather(1, target[:, None])  # n x 1
-                log_p[part] = at_y.squeeze(1)
-                residual = log_probs.exp_().mul_(omega + at_target)
-                residual.scatter_add_(1, target[:, None], torch.full_like(at_y, -at_target))
-            residual[:, :number].sub_(share)
-            residual = residual.mul_(scale).to(dtype)
-        elif target is not None:
-            residual, values = likelihood_residual(logits, target, None, terms, dtype)
-            torch.neg(values.nll, out=log_p[part])
+        residual, values = likelihood_residual(logits, y[part], None, terms, dtype)
+        torch.neg(values.nll, out=log_p[part])
         if grad_h is not None:
             add_product_(grad_h[part], residual, rows, 1 / scale)
         if grad_rows is not None:
             add_product_(grad_rows, residual.t(), features, 1 / scale)
+
+
+def _add_smoothed_terms(
+    h: Tensor,
+    w: Tensor,
+    class_weight: Tensor,
+    order: SortedTargets,
+    of_class: Tensor,
+    classes: TokenClasses,
+    label_smoothing: float,
+    log_p: Tensor,
+    grad_h: Tensor | None,
+    grad_weight: Tensor | None,
+    grad_class_weight: Tensor | None,
+) -> Tensor:
+    """Both softmaxes with label smoothing, a chunk of positions and all tokens at a time: sets
+    log p1 and log p2 (2, n) at the targets, adds the gradients, and returns the losses (n,).
+
+    Of the target distribution Q each token has `share`, and the target `at_target` more. With Q_c
+    its sum over class c, and l_c the logsumexp of the logits z of the class, the loss is
+
+        −Σ_c Q_c (log p1[c] − l_c) − Σ_k Q[k] z[k],    with dL/dz[k] = Q_c p2[k] − Q[k].
+    """
+    number = classes.vocabulary
+    share, at_target = label_smoothing / number, 1 - label_smoothing
+    wide, dtype, scale = log_p.dtype, h.dtype, float(Terms(number).residual_scale(h.dtype))
+    y = classes.order[order.ranks[: len(h)]]  # n
+    rows, u = aligned(w), class_weight.to(wide)
+    into_rows = grad_weight
+    if grad_weight is not None and len(rows) > number:
+        into_rows = torch.zeros_like(rows, dtype=wide)
+    losses = torch.empty_like(log_p[0])
+    step = chunk_rows(rows)
+    for start in range(0, len(h), step):
+        part = slice(start, start + step)
+        features, y_of_part, class_of_part = h[part], y[part, None], of_class[part, None]
+        logits = h.new_empty(len(features), len(rows), dtype=wide)
+        z = product(features, rows.t(), out=logits)[:, :number]
+        log_p1 = (features.to(wide) @ u.t()).log_softmax(1)  # n x C
+        log_sums = classes.reduce(z, torch.logsumexp, -torch.inf)  # n x C
+        z_at_target = z.gather(1, y_of_part)
+        log_p[0, part] = log_p1.gather(1, class_of_part).squeeze(1)
+        log_p[1, part] = (z_at_target - log_sums.gather(1, class_of_part)).squeeze(1)
+        q = (share * classes.sizes.to(wide)).repeat(len(features), 1)  # n x C
+        q.scatter_add_(1, class_of_part, torch.full_like(z_at_target, at_target))
+        losses[part] = (q * (log_sums - log_p1)).sum(1) - share * z.sum(1)
+        losses[part] -= at_target * z_at_target.squeeze(1)
+
+        logits[:, number:].zero_()
+        z.sub_((log_sums - q.log()).index_select(1, classes.of_token)).exp_().sub_(share)
+        z.scatter_add_(1, y_of_part, torch.full_like(z_at_target, -at_target))
+        residual, of_classes = logits.mul_(scale).to(dtype), log_p1.exp_().sub_(q)
+        if grad_h is not None:
+            add_product_(grad_h[part], residual, rows, 1 / scale)
+            grad_h[part].addmm_(of_classes, u)
+        if into_rows is not None:
+            add_product_(into_rows, residual.t(), features, 1 / scale)
+        if grad_class_weight is not None:
+            grad_class_weight.addmm_(of_classes.t(), features.to(wide))
+    if grad_weight is not None and into_rows is not None and len(rows) > number:
+        grad_weight.copy_(into_rows[:number])
+    return losses
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
@@ -319,16 +341,8 @@ class _JointLogProb(torch.autograd.Function):
         """Joint log-probabilities (N, V) of logits (N, V) and log p1 (N, C), in place."""
         rows = _rows_at_a_time(logits)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
-            if part.is_cuda:  # which takes as long to launch dozens of operations
-                shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
-                part.add_(shift.index_select(1, classes.of_token))
-                continue
-            ranked = part.index_select(1, classes.order)  # class by class
-            for number, (start, stop) in enumerate(pairwise(classes.starts)):
-                of_class = ranked[:, start:stop]
-                log_p1_of_class = log_p1_of_part[:, number, None]
-                torch.add(of_class.log_softmax(1), log_p1_of_class, out=of_class)
-            torch.index_select(ranked, 1, classes.rank, out=part)
+            shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
+            part.add_(shift.index_select(1, classes.of_token))
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -91,10 +92,11 @@ class TokenClasses:
 
     def tokens(self, first: int, last: int) -> slice | Tensor:
         """The tokens of the classes from `first` to `last` (included), in the order of their ranks:
-        a slice of the dictionary for one class of consecutive tokens; else indices (n,)."""
-        run = self.runs[first]
-        if first == last and run is not None:
-            return run
+        a slice of the dictionary where they are consecutive; else indices (n,)."""
+        runs = [run for run in self.runs[first : last + 1] if run is not None]
+        is_one = all(run.stop == following.start for run, following in pairwise(runs))
+        if is_one and len(runs) == last + 1 - first:
+            return slice(runs[0].start, runs[-1].stop)
         return self.order[self.starts[first] : self.starts[last + 1]]
 
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
@@ -110,7 +112,10 @@ class TokenClasses:
     def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
         """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);
         `nothing` is the value that does not change it."""
-        for columns, is_empty in self.tables:
+        if not values.is_cuda:
+            of_classes = values.index_select(1, self.order).tensor_split(self.starts[1:-1], 1)
+            return torch.stack([reduction(of_class, 1) for of_class in of_classes], 1)
+        for columns, is_empty in self.tables:  # a few launches, whatever the number of classes
             parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
             values = reduction(parts.masked_fill_(is_empty, nothing), 2)
         return values

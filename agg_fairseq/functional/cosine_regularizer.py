@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from .gated_cross_entropy import refuse_second_derivatives
-from .softmax_layer import product, sums_in_float32, working_dtype
+from .softmax_layer import working_dtype
 
 BLOCK_ELEMENTS = 2**24
-"""Numbers of the gradient that are held in float32 at a time: 64 MiB."""
+"""Numbers that are held in float32 at a time: 64 MiB."""
 
 
 def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
@@ -43,7 +43,9 @@ class _CosineRegularizer(torch.autograd.Function):
             excluded[ignore_index].fill_(True)
         count = (~excluded).sum().clamp(min=1)  # rows that have a direction: V of the formula
         inverse = norm.masked_fill(excluded, torch.inf).reciprocal()  # V
-        direction_sum = _product(inverse, weight)  # D, s
+        direction_sum = weight.new_zeros(weight.size(1), dtype=dtype)  # D, s
+        for block in _blocks(weight):
+            direction_sum += inverse[block] @ weight[block].to(dtype)
         ctx.save_for_backward(weight, inverse, direction_sum, count)
         return (direction_sum.square().sum() - count) / count**2
 
@@ -52,32 +54,18 @@ class _CosineRegularizer(torch.autograd.Function):
         refuse_second_derivatives()
         weight, inverse, direction_sum, count = ctx.saved_tensors
         scale = 2 * grad / count**2
-        along = _product(direction_sum, weight.t()).mul_(-scale)  # V
-        for _ in range(3):  # one after the other, since ‖w_k‖⁻³ may overflow
-            along.mul_(inverse)
         across = inverse * scale  # V
         gradient = torch.empty_like(weight)
-        rows = max(1, BLOCK_ELEMENTS // weight.size(1))
-        for start in range(0, len(weight), rows):
-            block = slice(start, start + rows)
-            part = torch.mul(weight[block], along[block, None])  # in float32
-            gradient[block] = part.addr_(across[block], direction_sum)
+        for block in _blocks(weight):
+            rows = weight[block].to(inverse.dtype)
+            along = (rows @ direction_sum).mul_(-scale)
+            for _ in range(3):  # one after the other, since ‖w_k‖⁻³ may overflow
+                along.mul_(inverse[block])
+            gradient[block] = (rows * along[:, None]).addr_(across[block], direction_sum)
         return gradient, None
 
 
-def _product(vector: Tensor, matrix: Tensor) -> Tensor:
-    """`vector @ matrix` in the dtype of the vector, float32 or float64.
-
-    Where torch can sum products of half precision in float32, the matrix is not widened, but the
-    vector is a sum of three of half precision, which hold 24 bits.
-    """
-    if matrix.dtype == vector.dtype:
-        return vector @ matrix
-    if not sums_in_float32(matrix.dtype, matrix.device):
-        return vector @ matrix.to(vector.dtype)
-    largest = vector.abs().amax().clamp(min=torch.finfo(vector.dtype).tiny)
-    rest, parts = vector / largest, []
-    for _ in range(3):
-        parts.append(rest.to(matrix.dtype))
-        rest = rest - parts[-1]
-    return product(torch.stack(parts), matrix).sum(0) * largest
+def _blocks(weight: Tensor) -> list[slice]:
+    """The rows of (V, D) that are held in float32 at a time."""
+    rows = max(1, BLOCK_ELEMENTS // weight.size(1))
+    return [slice(start, start + rows) for start in range(0, len(weight), rows)]

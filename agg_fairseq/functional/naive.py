@@ -45,10 +45,10 @@ def naive_gated_cross_entropy(
     )
     features, target, importance = features[position], target[position], importance[position]
     offset = weight.new_zeros(weight.size(0)) if bias is None else bias
+    features, offset = scale * features, scale * offset
 
     def loss(logits: Tensor) -> Tensor:
-        """The summands (n,) of the loss, from H Wᵀ + b (n, V)."""
-        logits = scale * logits
+        """The summands (n,) of the loss, from logits (n, V)."""
         if softcap is not None:
             logits = softcap * torch.tanh(logits / softcap)
         log_probs = F.log_softmax(logits, dim=1)  # n x V

@@ -34,13 +34,11 @@ class LinkCounts:
         `a(i, j)` is the number of links between i and j, in either direction: a link counts in
         a(source) and in a(target), and so twice in a(i) if both are i.
         """
-        codes = torch.cat(
-            [self.source * vocabulary + self.target, self.target * vocabulary + self.source]
-        )
-        codes, entry = codes.unique(return_inverse=True)
-        values = torch.zeros(len(codes), dtype=torch.float64).index_add_(
-            0, entry, self.count.double().repeat(2)
-        )
+        forth = self.source * vocabulary + self.target
+        back = self.target * vocabulary + self.source
+        codes, entry = torch.cat([forth, back]).unique(return_inverse=True)
+        values = torch.zeros(len(codes), dtype=torch.float64)
+        values.index_add_(0, entry, self.count.double().repeat(2))
         return codes // vocabulary, codes % vocabulary, values
 
 
@@ -50,9 +48,7 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
 
     `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))`, τ = 10, over all rows of W, row i
     included, and a(i) as of `LinkCounts.labels`. Rows of zeros (padding) have no direction and are
-    excluded, with their links.
-
-    Computed in float64, with O(V²·D) operations if all tokens were linked, and O(V·D + P) memory.
+    excluded, with their links. In float64, with O(V·D + P) memory.
 
     Args:
         weight: W (V, D) embeddings.

@@ -33,10 +33,9 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(**options)
-    bleu, signature = metric.corpus_score(hypotheses, [references]), str(metric.get_signature())
-    return Bleu(
-        bleu.score, bleu.precisions, bleu.bp, bleu.ratio, bleu.sys_len, bleu.ref_len, signature
-    )
+    bleu = metric.corpus_score(hypotheses, [references])
+    parts = (bleu.score, bleu.precisions, bleu.bp, bleu.ratio, bleu.sys_len, bleu.ref_len)
+    return Bleu(*parts, str(metric.get_signature()))
 
 
 def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:

@@ -78,7 +78,7 @@ def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Freq
     Reference: none; groups of our own (docs/fine-tuning.md).
     """
     counts = whole_counts(counts)
-    of_token = (counts < 100).long() + (counts < 1).long()
+    of_token = (counts < 100).long() + (counts == 0)
     if excluded is not None:
         of_token = of_token.masked_fill(excluded, -1)
     return FrequencyGroups(of_token, OCCURRENCE_GROUPS)
@@ -127,7 +127,7 @@ def _groups(
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
     """The share, in [0, 1], of each group in the tokens (N,) of a text (Choi et al. 2020, Fig. 2);
     NaN of no tokens."""
-    of_token = groups.of_token[tokens]  # N
-    return {
-        name: of_token.eq(index).double().mean().item() for index, name in enumerate(groups.names)
-    }
+    of_token, shares = groups.of_token[tokens], {}  # N
+    for index, name in enumerate(groups.names):
+        shares[name] = of_token.eq(index).double().mean().item()
+    return shares

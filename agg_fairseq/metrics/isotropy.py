@@ -24,7 +24,8 @@ def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool =
             the signs are those that `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
-        In [0, 1]; 1 is perfectly isotropic, also if all rows are zero, which have no direction.
+        In [0, 1]; 1 is perfectly isotropic, also if all rows are zero, which have no direction. NaN
+        without rows.
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """

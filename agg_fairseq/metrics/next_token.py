@@ -24,8 +24,6 @@ from .groups import UNSEEN, FrequencyGroups
 class NextTokenStatistics:
     """Sufficient statistics of teacher-forced next-token prediction.
 
-    They are summed up on the device of the predictions.
-
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
         keep_positions: keep the target and the log-probabilities of the groups at each position,
@@ -44,10 +42,9 @@ class NextTokenStatistics:
         self.keep_positions = keep_positions
         # The column of each token: its group, or the last of G + 1 for a token in no group.
         self._columns = groups.of_token.where(groups.of_token >= 0, len(groups.names))  # V
-        self._members = [
-            (self._columns == column).nonzero().squeeze(1)
-            for column in range(len(groups.names) + 1)
-        ]
+        self._members = []
+        for column in range(len(groups.names) + 1):
+            self._members.append((self._columns == column).nonzero().squeeze(1))
         self.reset()
 
     def reset(self) -> None:
@@ -71,7 +68,6 @@ class NextTokenStatistics:
         statistics = cls(groups, **options)
         for log_probs, target in chunks:
             statistics.update(log_probs, target)
-        statistics._move(torch.device("cpu"))
         return statistics
 
     def update(self, log_probs: Tensor, target: Tensor) -> None:
@@ -82,46 +78,39 @@ class NextTokenStatistics:
         if log_probs.shape != (target.numel(), len(self.counts)) or target.dim() != 1:
             found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
             raise ValueError(f"expected (N, {len(self.counts)}) and (N,), got {found}")
-        self._move(log_probs.device)
-        nll = -log_probs.gather(1, target[:, None]).squeeze(1).double()  # N
-        self._predicted[log_probs.argmax(1)] = True
-        of_groups = []
+        self._members = [tokens.to(log_probs.device) for tokens in self._members]
+        parts = []
         for tokens in self._members:
             # The logarithm of a sum of probabilities, which may all be too small for float32. Of no
             # tokens it is −∞.
-            of_groups.append(log_probs.index_select(1, tokens).logsumexp(1))
-        group_log_probs = torch.stack(of_groups, 1).double()  # N x (G + 1)
+            parts.append(log_probs.index_select(1, tokens).logsumexp(1).double())
+        parts.append(-log_probs.gather(1, target[:, None]).squeeze(1).double())
+        parts += [log_probs.argmax(1).double(), target.double()]
+        columns = torch.stack(parts, 1).cpu()  # at once, since this waits for a GPU
+        group_log_probs, nll = columns[:, :-3], columns[:, -3]  # N x (G + 1), N
+        predicted, target = columns[:, -2:].long().unbind(1)
         group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)
         self.counts.index_add_(0, target, torch.ones_like(target))
+        self._predicted[predicted] = True
         self._nll.index_add_(0, target, nll)
         self._group_nll.index_add_(0, target, group_nll)
         self._expected += group_log_probs.exp().sum(0)
         if self.keep_positions:
-            self._positions.append((group_log_probs, target))
-
-    def _move(self, device: torch.device) -> None:
-        """Moves all sums to a device, unless they are there."""
-        if self.counts.device == device:
-            return
-        for name in ("_columns", "counts", "_predicted", "_nll", "_group_nll", "_expected"):
-            setattr(self, name, getattr(self, name).to(device))
-        self._members = [tokens.to(device) for tokens in self._members]
+            self._positions.append((group_log_probs.clone(), target.clone()))
 
     def compute(self) -> dict[str, dict[str, Any]]:
         """All measures by group, and as `total` over all; None without targets of the group.
 
-        `perplexity` is exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
-        infinite for a mean of 709 nats or more. It is the product of `group_perplexity`, exp of the
-        mean −log P(g_y), and `within_perplexity`, exp of the mean −log(P[y] / P(g_y)).
-        `unique_predictions` is Uniq: the number of distinct arg-max predictions, by the group of
-        the prediction.
-
-        `expected_over_observed` is Σ_i P_i(g), divided by the number of targets of the group, a
-        measure of our own: 1 for a model that is calibrated on this text. Compare it with
-        `frequencies_over_observed`.
+        - `perplexity`: exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
+          infinite for a mean of 709 nats or more. It is the product of the next two.
+        - `group_perplexity`: exp of the mean −log P(g_y).
+        - `within_perplexity`: exp of the mean −log(P[y] / P(g_y)).
+        - `unique_predictions`: Uniq, the number of distinct arg-max predictions, by their group.
+        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group, a
+          measure of our own: 1 for a model that is calibrated on this text. Compare it with
+          `frequencies_over_observed`.
         """
-        self._move(torch.device("cpu"))
         return {
             "perplexity": self._perplexity(self._nll),
             "group_perplexity": self._perplexity(self._group_nll),
@@ -152,26 +141,18 @@ class NextTokenStatistics:
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of the training frequencies, from counts (V,), the same at all
         positions."""
-        shares = counts.to(self._nll) / counts.sum()
-        return self._over_observed(
-            torch.zeros_like(self._expected).index_add(0, self._columns, self.tokens * shares)
-        )
+        shares = counts.double() / counts.sum()
+        expected = torch.zeros_like(self._expected)
+        return self._over_observed(expected.index_add(0, self._columns, self.tokens * shares))
 
     def fit_offsets(self) -> Tensor:
         """The offset (G,) of each group that makes the text most probable, in nats; that of the
-        first group is 0.
+        first group is 0. Tokens in no group, and those that training never saw, keep their logits.
 
-        With δ_g added to all logits of group g, and π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h,
-        the mean of `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in δ. Its
-        gradient is the mean of `π_i(g) − 1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i
-        π_iᵀ`. Newton's method, with steps halved until the value falls, finds its minimum in a few
-        steps from `δ_g = log(share of the targets in g / mean P(g))`. Tokens in no group, and those
-        that training never saw, keep their logits.
-
-        UserError for a group without targets, whose offset would be −∞, and for a model that has
-        diverged.
+        UserError for a group without targets, whose offset would be −∞, and if the fit fails, as of
+        a model that has diverged.
         """
-        (log_probs, target), names = self._kept(), self.groups.names  # N x (G + 1), N
+        (log_probs, target), names = self._kept(), self.groups.names
         observed = torch.bincount(self._columns[target], minlength=log_probs.size(1)).to(log_probs)
         observed /= len(target)
         fitted = [name for name in names if name != UNSEEN]
@@ -181,47 +162,22 @@ class NextTokenStatistics:
                     f"found no {name} targets to fit an offset to; give a text with "
                     "some of each group"
                 )
-        free = slice(1, len(fitted))  # of the G + 1 columns
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
-        offsets[free] = (start - start[0])[free]
-        if not offsets.isfinite().all():
-            raise UserError(
-                "found probabilities of a group that are NaN or 0 everywhere; expected a model "
-                "that has not diverged"
-            )
-
-        def value(offsets: Tensor) -> Tensor:
-            """The mean in nats, a scalar, at offsets δ (G + 1,)."""
-            return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
-
-        for _ in range(100):  # a few are enough
-            shares = (log_probs + offsets).softmax(1)  # N x (G + 1)
-            gradient = (shares.mean(0) - observed)[free]
-            if gradient.abs().max() < 1e-9:
-                return offsets[: len(names)]
-            hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
-            step = torch.zeros_like(offsets)
-            step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
-            before, scale = value(offsets), 1.0
-            while scale > 1e-6 and value(offsets - scale * step) > before:
-                scale /= 2
-            offsets = offsets - scale * step
-        raise UserError(
-            "the offsets of the groups did not converge in 100 steps of Newton's method"
-        )
+        offsets[1 : len(fitted)] = (start - start[0])[1 : len(fitted)]
+        return most_probable_offsets(log_probs, observed, offsets, len(fitted))[: len(names)]
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
         log_probs, targets = zip(*self._positions, strict=True)
-        return torch.cat(log_probs).to(self._nll.device), torch.cat(targets).to(self._nll.device)
+        return torch.cat(log_probs), torch.cat(targets)
 
     def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
         """exp of the mean over the targets of each group, from sums (V,) in nats."""
         perplexities = self._per_target(self._sums(nll))
         for name, mean in perplexities.items():
             if mean is not None:
-                perplexities[name] = math.exp(mean) if mean < 709 or math.isnan(mean) else math.inf
+                perplexities[name] = math.inf if mean >= 709 else math.exp(mean)
         return perplexities
 
     def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
@@ -231,12 +187,53 @@ class NextTokenStatistics:
 
     def _per_target(self, sums: dict[str, float]) -> dict[str, float | None]:
         targets = self.targets()
-        return {
-            name: total / targets[name] if targets[name] else None for name, total in sums.items()
-        }
+        means: dict[str, float | None] = {}
+        for name, total in sums.items():
+            means[name] = total / targets[name] if targets[name] else None
+        return means
 
     def _sums(self, of_token: Tensor) -> dict[str, Any]:
         """Sums of numbers (V,) over the tokens of each group, and over all as `total`."""
         by_column = of_token.new_zeros(len(self._members)).index_add_(0, self._columns, of_token)
         sums = dict(zip(self.groups.names, by_column.tolist(), strict=False))
         return sums | {"total": of_token.sum().item()}
+
+
+def most_probable_offsets(
+    log_probs: Tensor, observed: Tensor, offsets: Tensor, fitted: int
+) -> Tensor:
+    """The offsets δ (C,) of classes, in nats, that make the observed classes most probable, by
+    Newton's method.
+
+    With π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of `−δ_{g_i} + log Σ_h P_i(h) exp
+    δ_h` over the positions is convex in δ. Its gradient is the mean of `π_i(g) − 1[g = g_i]`, and
+    its Hessian the mean of `diag π_i − π_i π_iᵀ`. Steps are halved until the value falls.
+
+    Args:
+        log_probs: log P (N, C).
+        observed: (C,) share of the positions at which a class was observed.
+        offsets: (C,) to start from.
+        fitted: number of classes that have an offset. That of the first, and those of the classes
+            after these, are not changed.
+    """
+
+    def value(offsets: Tensor) -> Tensor:
+        return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
+
+    free = slice(1, fitted)
+    for _ in range(100):  # a few are enough
+        shares = (log_probs + offsets).softmax(1)  # N x C
+        gradient = (shares.mean(0) - observed)[free]
+        if gradient.abs().max() < 1e-9:
+            return offsets
+        hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
+        step = torch.zeros_like(offsets)
+        step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
+        before, scale = value(offsets), 1.0
+        while scale > 1e-6 and value(offsets - scale * step) > before:
+            scale /= 2
+        offsets = offsets - scale * step
+    raise UserError(
+        "found no offsets of the groups in 100 steps of Newton's method; expected a model that has "
+        "not diverged"
+    )

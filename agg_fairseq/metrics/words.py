@@ -57,11 +57,8 @@ def word_similarity(
     left, right = word_vectors(weight, first), word_vectors(weight, second)
     covered = left.any(dim=1) & right.any(dim=1)
     left, right = left[covered], right[covered]
-    cosines = (
-        ((left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1)))
-        .round(decimals=DECIMALS)
-        .cpu()
-    )
+    cosines = (left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1))
+    cosines = cosines.round(decimals=DECIMALS).cpu()
     human = torch.tensor(scores, dtype=torch.float64)[covered.cpu()]
     # also where fewer than two pairs are covered
     if len(cosines.unique()) < 2 or len(human.unique()) < 2:
@@ -99,8 +96,7 @@ def nearest_neighbors(
         of_query[list(left_out)] = -torch.inf
     ranked = cosines.sort(dim=1, descending=True, stable=True)
     nearest = []
-    pairs = zip(ranked.indices[:, :k].tolist(), ranked.values[:, :k].tolist(), strict=True)
-    for indices, values in pairs:
-        of_query = zip(indices, values, strict=True)
-        nearest.append([pair for pair in of_query if pair[1] > -torch.inf])
+    for rows, of_query in zip(ranked.indices[:, :k], ranked.values[:, :k], strict=True):
+        found = int((of_query > -torch.inf).sum())
+        nearest.append(list(zip(rows[:found].tolist(), of_query[:found].tolist(), strict=True)))
     return nearest

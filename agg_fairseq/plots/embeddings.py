@@ -16,7 +16,7 @@ from .. import metrics
 from ..checkpoints import EmbeddingSource
 from ..data.subwords import find_word
 from ..errors import UserError
-from ..evaluation.inputs import load_embedding_vocabulary
+from ..evaluation.inputs import load_vocabulary
 from ..metrics.groups import GROUPS
 from . import style
 
@@ -39,22 +39,19 @@ def projection(
     """
     by_frequency = None
     if data is not None or train_text is not None:
-        by_frequency = load_embedding_vocabulary(checkpoints, data, train_text).groups(groups)
+        by_frequency = load_vocabulary(checkpoints, data, train_text).groups(groups)
     projected, ranges = [], []
     for model in checkpoints.values():
         points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
-        middle = points.double().quantile(torch.tensor([0.005, 0.995]).double(), dim=0)
         projected.append(points)
-        ranges.append(middle)
-    ranges = torch.stack(ranges)
-    low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
-    center, reach = (low + high) / 2, 0.6 * (high - low).max().item() or 1.0
-    figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
+        ranges.append(points.quantile(points.new_tensor([0.005, 0.995]), dim=0))
+    low, high = torch.stack(ranges)[:, 0].amin(0), torch.stack(ranges)[:, 1].amax(0)
+    (x, y), reach = ((low + high) / 2).tolist(), 0.6 * (high - low).max().item() or 1.0
+    limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
     members = {"tokens": slice(None)}
     if by_frequency is not None:
         members = {name: by_frequency.members(name) for name in GROUPS}
-    x, y = center.tolist()
-    limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
+    figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
         labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
@@ -96,7 +93,7 @@ def similarity(
 
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
-    vocabulary = load_embedding_vocabulary(checkpoints, data, train_text)
+    vocabulary = load_vocabulary(checkpoints, data, train_text)
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
     row_of = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))

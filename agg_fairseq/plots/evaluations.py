@@ -52,12 +52,8 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     levels: dict[str, list[float]] = {}
     options: set[str] = set()
     for name, (row, values) in _rows(evaluations, titles, "eval-lm").items():
-        criterion = row.get("criterion")
-        if not isinstance(criterion, Mapping):  # the human texts have none
-            criterion = {}
-        chosen = [
-            option for option in AGG_OPTIONS if isinstance(criterion.get(option), float | int)
-        ]
+        criterion = row.get("criterion", {})  # the human texts have none
+        chosen = [option for option in AGG_OPTIONS if criterion.get(option) is not None]
         if chosen:
             options.add(chosen[0])
             points.setdefault(criterion[chosen[0]], []).append(values)
@@ -88,7 +84,10 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     titles = {("ms_jaccard", "2"): "MS-Jaccard-2 × 100", ("self_bleu", "2"): "Self-BLEU-2 × 100"}
     of_models, of_texts = {}, {}
     for path, found in evaluations.items():
-        (of_models if "perplexity" in found.columns else of_texts)[path] = found
+        if "perplexity" in found.columns:
+            of_models[path] = found
+        else:
+            of_texts[path] = found
     if not of_models:
         titles["kld", ""] = "KLD in nats"
     perplexities = _rows(of_models, [("perplexity", "total")], "eval-lm")
@@ -144,7 +143,7 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-    columns = list(zip(["token_share"] * 4, MASS_GROUPS, strict=True))
+    columns = [("token_share", group) for group in MASS_GROUPS]
     rows = _rows(evaluations, columns, "text-metrics --data DATA")
     if HUMAN in rows:
         rows[HUMAN] = rows.pop(HUMAN)  # the last
@@ -153,8 +152,10 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     for index, (name, (_, percentages)) in enumerate(rows.items()):
         left = (index - (len(rows) - 1) / 2) * width
         centers = [group + left for group in range(len(MASS_GROUPS))]
-        look = {"color": style.SHADES[index % 4], "hatch": "/" * (index // 4), "edgecolor": "white"}
-        axis.bar(centers, percentages, width, label=style.legend_label(name), **look)
+        axis.bar(
+            centers, percentages, width, label=style.legend_label(name), color=style.SHADES[index % 4],
+            hatch="/" * (index // 4), edgecolor="white",
+        )  # fmt: skip
     axis.set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
     style.finish(axis, ylabel="% of tokens")
     return style.finish_figure(figure)

@@ -7,7 +7,6 @@ Parameters of these functions: runs: checkpoints of each run, as `checkpoints_of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -36,8 +35,9 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
 
-    def measured(frequent: Tensor, medium: Tensor, rare: Tensor) -> tuple[float, ...]:
-        return _isotropy(frequent), _isotropy(rare), metrics.mean_cosine_between(frequent, rare)
+    def measured(frequent: Tensor, medium: Tensor, rare: Tensor) -> list[float]:
+        cosine = metrics.mean_cosine_between(frequent, rare)
+        return [metrics.isotropy(frequent), metrics.isotropy(rare), cosine]
 
     figure, panels = style.new_panels(len(titles), width=4.0)
     for index, (name, updates, curves) in enumerate(_over_updates(runs, data, groups, measured)):
@@ -69,10 +69,6 @@ def inner_products_over_updates(
             style.line(axis, index, updates, curve, group)
         style.finish(axis, title=name, xlabel="updates", ylabel="mean inner product")
     return style.finish_figure(figure)
-
-
-def _isotropy(weight: Tensor) -> float:
-    return metrics.isotropy(weight) if len(weight) else math.nan
 
 
 def _over_updates(

@@ -88,15 +88,13 @@ def write_report(
     Returns:
         The errors that the page has in the place of a section.
     """
-    import jinja2
-
     check_row_names(runs, HUMAN, UNIGRAM)
     baseline = baseline or next(iter(runs))
     if baseline not in runs:
         raise UserError(
             f"--baseline: found {baseline!r}; expected the name of a run: {', '.join(runs)}"
         )
-    checkpoints = {name: Checkpoint(folder, training_state=False) for name, folder in runs.items()}
+    checkpoints = {name: Checkpoint(folder) for name, folder in runs.items()}
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
     models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})
     base = next(title for title, of_seed in models.items() if baseline in of_seed.values())
@@ -105,15 +103,13 @@ def write_report(
     makers = {
         "Runs and settings": sections.runs_and_settings,
         "Learning curves": sections.learning_curves,
-        "Perplexity and predictions": sections.predictions,
-        "Generated texts": sections.generated_texts,
-        "Embeddings": sections.embeddings,
-        "Other results": sections.other_results,
     }
-    if not next(iter(checkpoints.values())).is_language_model:
-        del makers["Perplexity and predictions"], makers["Generated texts"]
-    if not results:
-        del makers["Other results"]
+    if checkpoints[baseline].is_language_model:
+        makers["Perplexity and predictions"] = sections.predictions
+        makers["Generated texts"] = sections.generated_texts
+    makers["Embeddings"] = sections.embeddings
+    if results:
+        makers["Other results"] = sections.other_results
     blocks: dict[str, list[Block]] = {}
     errors = []
     for title, make in tqdm(makers.items(), "report", leave=False, disable=None):
@@ -122,9 +118,23 @@ def write_report(
         except UserError as error:  # the other sections are worth having
             blocks[title] = [f"error: {error}"]
             errors.append(error)
+    written = f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}"
+    html = page(
+        blocks,
+        title=", ".join(models),
+        rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {RULE}",
+        footer=f"{written}; data: {data}; split: {split}",
+    )
+    atomic_write(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
+    return errors
+
+
+def page(sections: Mapping[str, Sequence[Block]], **texts: str) -> str:
+    """The page in HTML, with a glossary of the metrics in its tables."""
+    import jinja2
 
     glossary = {}
-    for block in chain(*blocks.values()):
+    for block in chain(*sections.values()):
         for row in block.rows if isinstance(block, Table) else ():
             if isinstance(row[0], tuple):
                 glossary[row[0][1]] = METRICS[row[0][1]]
@@ -132,17 +142,9 @@ def write_report(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     layout = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
-    html = environment.from_string(layout).render(
-        title=", ".join(models),
-        rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {RULE}",
-        sections=blocks,
-        glossary=glossary,
-        undefined=UNDEFINED,
-        footer=f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}; data: "
-        f"{data}; split: {split}",
+    return environment.from_string(layout).render(
+        sections=sections, glossary=glossary, undefined=UNDEFINED, **texts
     )
-    atomic_write(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))
-    return errors
 
 
 @dataclass(frozen=True)
@@ -239,14 +241,14 @@ class Sections:
                     others.remove(run)
         rows: list[list[Any]] = []
         for (metric, key), title in column_titles(result.columns).items():
-            values = {}
-            for model, runs in models.items():
-                of_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
-                values[model] = SeedValues(of_seed)
             judged = METRICS[metric]
             if not is_marked(metric, key):
                 judged = replace(judged, better="")
             human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
+            values = {}
+            for model, runs in models.items():
+                of_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
+                values[model] = SeedValues(of_seed)
             cells: list[Any] = [(title, metric)]
             for model, value in values.items():
                 base = None if model == self.baseline else values.get(self.baseline)

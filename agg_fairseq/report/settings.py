@@ -24,7 +24,9 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for section in state.get("cfg") or ["model"]:
         for key, value in options_of(state, section).items():
-            name = key if key != "_name" else "arch" if section == "model" else section
+            name = key
+            if key == "_name":
+                name = "arch" if section == "model" else section
             text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             if name not in NOT_SETTINGS and text not in OFF:
                 settings.setdefault(f"--{name.replace('_', '-')}", text)

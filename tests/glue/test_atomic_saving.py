@@ -23,9 +23,9 @@ from agg_fairseq.plots.style import save
 def on_a_full_disk(after):
     """Within, no file can become longer than `after` bytes: writing ends as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut .pyc would last
     # Python ignores the signal that comes with it
     resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut .pyc would last
     try:
         yield
     finally:
@@ -39,28 +39,19 @@ def _stock(monkeypatch):
 
 
 def test_a_copy_takes_the_place_of_the_old_file_only_when_complete(tmp_path):
+    """Through a link it goes where that leads, as fairseq's."""
     source, target = tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"
+    elsewhere = tmp_path / "elsewhere" / "kept.pt"
+    elsewhere.parent.mkdir()
     source.write_bytes(b"new" * 9_000)
-    target.write_bytes(b"old")
+    elsewhere.write_bytes(b"old")
+    target.symlink_to(elsewhere)
     with on_a_full_disk(after=5_000), pytest.raises(OSError, match="File too large"):
         AtomicPathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == b"old"
+    assert elsewhere.read_bytes() == b"old"
     assert AtomicPathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == source.read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint_1_2.pt", "checkpoint_last.pt"]
-
-
-def test_a_copy_onto_a_link_goes_where_it_leads(tmp_path):
-    """As fairseq's, which writes into the file that is there."""
-    elsewhere, link = tmp_path / "elsewhere", tmp_path / "checkpoint_last.pt"
-    elsewhere.mkdir()
-    (elsewhere / "kept.pt").write_bytes(b"old")
-    link.symlink_to(elsewhere / "kept.pt")
-    (tmp_path / "checkpoint_1_2.pt").write_bytes(b"new")
-    assert AtomicPathManager.copy(str(tmp_path / "checkpoint_1_2.pt"), str(link), overwrite=True)
-    assert link.is_symlink()
-    assert os.listdir(elsewhere) == ["kept.pt"]
-    assert link.read_bytes() == b"new"
+    assert target.is_symlink() and elsewhere.read_bytes() == source.read_bytes()
+    assert os.listdir(elsewhere.parent) == ["kept.pt"]
 
 
 def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):
@@ -78,17 +69,29 @@ def picture(path):
     save(figure, path, "pdf")
 
 
-WRITERS = {
-    "text": lambda path: path.write_text("x" * 40_000),
-    "checkpoint": lambda path: torch.save({"a": torch.zeros(4_000)}, path),
-    "PDF": picture,
-}
+def interrupted(path):
+    path.write_text("half")
+    raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_what_a_command_cannot_write_leaves_the_old_file(name, tmp_path):
-    target = tmp_path / "file"
+@pytest.mark.parametrize(
+    ("write", "error"),
+    [
+        (lambda path: path.write_text("x" * 40_000), UserError),
+        (lambda path: torch.save({"a": torch.zeros(4_000)}, path), RuntimeError),
+        (picture, zlib.error),
+        (interrupted, KeyboardInterrupt),
+    ],
+    ids=["text", "checkpoint", "PDF", "interrupted"],
+)
+def test_what_a_command_cannot_write_leaves_the_old_file(write, error, tmp_path):
+    target, link = tmp_path / "file", tmp_path / "link"
     target.write_text("old")
-    with on_a_full_disk(after=4_000), pytest.raises((UserError, RuntimeError, zlib.error)):
-        atomic_write(target, WRITERS[name])
-    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
+    link.symlink_to(target)
+    with on_a_full_disk(after=4_000), pytest.raises((error, UserError)):
+        atomic_write(link, write)
+    assert target.read_text() == "old" and sorted(os.listdir(tmp_path)) == ["file", "link"]
+    atomic_write(link, lambda path: path.write_text("new"))
+    assert target.read_text() == "new" and link.is_symlink()
+    with pytest.raises(UserError, match="cannot write"):
+        atomic_write(target / "file", write)

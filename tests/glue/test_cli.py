@@ -1,20 +1,20 @@
 """The `agg-fairseq` command, called in this process: errors, files, help."""
 
 import io
-import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from agg_fairseq.cli.main import main
+from agg_fairseq.cli.main import EVAL, main
 from agg_fairseq.errors import UserError
-from agg_fairseq.files import atomic_write, write_json
 from agg_fairseq.names import unique_names
 from agg_fairseq.result import format_table
 from tests.commands import changed, diverge, refused, run
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -25,7 +25,6 @@ def good_checkpoint(lm_runs):
 def test_a_bad_checkpoint_is_one_line_and_nothing_is_written(
     lm_data, tmp_path, capsys, monkeypatch
 ):
-    """Damaged ones are in test_hostile_checkpoints.py."""
     monkeypatch.chdir(tmp_path)
     torch.save({"weights": torch.zeros(2)}, "other.pt")
     for name, words in (
@@ -41,101 +40,73 @@ def test_a_bad_checkpoint_is_one_line_and_nothing_is_written(
     assert os.listdir() == ["other.pt"]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, capsys):
+    for change, words in (
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
         (diverge, "found an infinity or NaN"),
         (
             lambda state: state["cfg"]["task"].update(tokens_per_sample=8),
             "trained on [8, 16] tokens per block",
         ),
-    ],
-)
-def test_changed_checkpoints_are_one_line(
-    lm_data, good_checkpoint, tmp_path, capsys, change, words
-):
-    path = changed(good_checkpoint, tmp_path / "changed.pt", change)
-    assert words in refused(capsys, "eval-lm", path, good_checkpoint, "--data", lm_data)
+    ):
+        path = changed(good_checkpoint, tmp_path / "changed.pt", change)
+        assert words in refused(capsys, "eval-lm", path, good_checkpoint, "--data", lm_data)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--context-window", "16"], "found 16, 16 of them context, and "),
-        (["--split", "dev"], "dev.bin"),
-        (["--name", "a", "b"], "a name for each of 1 files"),
+def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
+    given = ("eval-lm", good_checkpoint, "--data", lm_data)
+    for *arguments, words in (
+        (*given, "--context-window", "16", "found 16, 16 of them context, and "),
+        (*given, "--name", "a", "b", "a name for each of 1 files"),
         # fairseq says it
-        (["--max-tokens", "4"], "error: Sentences lengths should not exceed max_tokens=4"),
-    ],
-)
-def test_bad_values_of_eval_lm(lm_data, good_checkpoint, capsys, arguments, words):
-    assert words in refused(capsys, "eval-lm", good_checkpoint, "--data", lm_data, *arguments)
-
-
-def test_mistakes_with_options(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["eval-lm", "x", "--data", "y", "--groups", "words"])
-    assert stop.value.code == 2 and "'words'" in capsys.readouterr().err
-    assert ".png, .svg, .pdf" in refused(
-        capsys, "plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx"
-    )
-    assert "File name too long" in refused(capsys, "isotropy", "x\n" * 300)
+        (*given, "--max-tokens", "4", "error: Sentences lengths should not exceed max_tokens=4"),
+        (*given, "--groups", "words", "'words'"),
+        ("plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx", ".png, .svg, .pdf"),
+        ("isotropy", "x\n" * 300, "File name too long"),
+    ):
+        assert words in refused(capsys, *arguments)
     assert main([]) == 2
     assert "COMMAND" in capsys.readouterr().err
-
-
-def test_files_are_written_whole(tmp_path):
-    target = tmp_path / "a" / "x.json"
-    write_json(target, {"é": 1})
-    assert json.loads(target.read_text()) == {"é": 1}
-
-    def half_written(path):
-        path.write_text("half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        atomic_write(target, half_written)
-    assert json.loads(target.read_text()) == {"é": 1} and os.listdir(target.parent) == ["x.json"]
-    with pytest.raises(UserError, match="cannot write"):
-        write_json(target / "y.json", 1)
-    assert "| a\\|b c |" in format_table(["", "a"], [["a|b\nc", "1"]])
 
 
 def test_only_what_a_command_wrote_is_written_over(
     good_checkpoint, lm_data, tmp_path, capsys, monkeypatch
 ):
-    """Of every kind of file; a checkpoint only over a checkpoint, and so on."""
+    """Replaces a checkpoint only by a checkpoint, and so on."""
     monkeypatch.chdir(tmp_path)
-    texts = (
-        "generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5,
-        "--max-texts", 1,
-    )  # fmt: skip
+    texts = ("generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5)
     calibrate = ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test")
     writing = {
         "numbers": ("isotropy", good_checkpoint, "--json"),
         "checkpoint": (*calibrate, "--force", "-o"),
-        "texts": (*texts, "-o"),
-        **{
-            f"p.{kind}": ("plot", "singular-values", good_checkpoint, "-o")
-            for kind in ("png", "svg", "pdf")
-        },
+        "texts": (*texts, "--max-texts", 1, "-o"),
     }
+    for kind in ("png", "svg", "pdf"):
+        writing[f"p.{kind}"] = ("plot", "singular-values", good_checkpoint, "-o")
     for name, command in writing.items():
-        Path(name).write_text('{"model_type": "gpt2"}')
-        assert f"found {name}, a file that no command here wrote; name another" in refused(
-            capsys, *command, name
-        )
-        assert Path(name).read_text() == '{"model_type": "gpt2"}'
-        Path(name).write_bytes(b"")
+        file, other = Path(name), '{"model_type": "gpt2"}'
+        file.write_text(other)
+        words = f"found {name}, a file that no command here wrote; name another"
+        assert words in refused(capsys, *command, name) and file.read_text() == other
+        file.write_bytes(b"")
         for _ in range(2):
             run(capsys, *command, name)
-    found = refused(capsys, *calibrate, "-o", "checkpoint")
-    assert "checkpoint: found a file; add --force to replace it" in found
-    assert "--output: found numbers, a file" in refused(capsys, *writing["checkpoint"], "numbers")
-    assert "--json: found the file of --output" in refused(
-        capsys, *texts, "-o", "texts", "--json", "./texts"
-    )
+    for *command, words in (
+        (*calibrate, "-o", "checkpoint", "checkpoint: found a file; add --force to replace it"),
+        (*writing["checkpoint"], "numbers", "--output: found numbers, a file"),
+        (*texts, "-o", "texts", "--json", "./texts", "--json: found the file of --output"),
+    ):
+        assert words in refused(capsys, *command)
+
+
+def test_missing_packages_are_in_the_extras():
+    required = set(re.findall(r'"([\w-]+)[">=]', (ROOT / "setup.py").read_text(encoding="utf-8")))
+    assert required >= {*EVAL, "ve-fairseq", "torch", "eflomal"}
+    assert required >= {"sentencepiece", "fastBPE", "subword-nmt"}
+
+
+def test_a_cell_of_a_table_is_escaped_and_one_line():
+    assert "| a\\|b c |" in format_table(["", "a"], [["a|b\nc", "1"]])
 
 
 def test_unique_names():

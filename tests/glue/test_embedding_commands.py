@@ -1,7 +1,10 @@
-"""The commands `word-similarity` and `neighbors`, called in this process on embeddings that are
-known."""
+"""The commands that measure output embeddings: `isotropy`, `word-similarity`, `neighbors`, `align`
+and `align-sim`."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +12,109 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from scipy.stats import spearmanr
 
-from tests.commands import LANGUAGE_MODEL, read_result, refused, run, save_checkpoint, table
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
+from agg_fairseq.data.binarized import load_dictionary
+from agg_fairseq.data.vocabulary import BinarizedVocabulary
+from agg_fairseq.metrics import (
+    align_sim,
+    geometry,
+    isotropy,
+    orthogonal_align_sim,
+    singular_values,
+)
+from tests.commands import (
+    LANGUAGE_MODEL,
+    TRANSLATION,
+    cells,
+    read_result,
+    refused,
+    run,
+    save_checkpoint,
+    table,
+)
+from tests.conftest import read_lines
+
+MATRIX = "decoder.output_projection.weight"
+BPE_VERSION = "#version: 0.2\n"
+
+
+def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
+    checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
+    target = tmp_path / "i.json"
+    printed = run(capsys, "isotropy", *checkpoints, "--data", lm_data, "--json", target)
+    assert re.search(r"\| IsoScore rare +\| +[01]\.\d{3} \| +[01]\.\d{3} \|\n", printed)
+    assert f"matrix:{MATRIX}(tied)|" in printed and "specials-included" in printed
+    result = read_result(target)
+    for path, row in zip(checkpoints, result.rows.values(), strict=True):
+        w = Checkpoint(path).state["model"][MATRIX]
+        for measure, value in geometry(w)._asdict().items():
+            assert row[measure]["total"] == value
+        assert row["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
+        assert row["singular_values"] == singular_values(w).tolist()
+        assert row["singular_value"]["σ2"] == row["singular_values"][1]
+    words = (~BinarizedVocabulary.load(lm_data).excluded).sum()
+    assert sum(result.facts["groups"].values()) == words
+
+
+def test_groups_of_isotropy_need_data(lm_runs, tmp_path, capsys):
+    target = tmp_path / "i.json"
+    printed = run(capsys, "isotropy", lm_runs / "mle" / "checkpoint_last.pt", "--json", target)
+    assert printed.count("— |") == 10  # three measures of three groups, and a cosine
+    result = read_result(target)
+    assert result.facts["groups"] is None and result["mle"]["isotropy"]["rare"] is None
+
+
+def test_models_of_different_vocabularies_are_refused(
+    translator, lm_runs, lm_data, mt_data, capsys
+):
+    models = (lm_runs / "mle" / "checkpoint_last.pt", translator)
+    for *arguments, words in (
+        (*models, "--data", lm_data, "found no language pair; expected one train.X-Y.X.bin"),
+        (*models, "--data", mt_data, "(en-de); expected models of one task"),
+        # of which only one is counted
+        (
+            models[0],
+            "--data",
+            lm_data,
+            "--train-text",
+            "text",
+            "models of fairseq alone with --data",
+        ),
+    ):
+        assert words in refused(capsys, "isotropy", *arguments)
+
+
+def test_what_is_no_embedding_is_refused(lm_runs, tmp_path, capsys):
+    """The input embedding of a model with adaptive softmax is none, unless they are shared."""
+    path, model = tmp_path / "odd.pt", {"share_decoder_input_output_embed": False}
+    for weight, words in (
+        (torch.zeros(5), "torch.float32 of shape (5,)"),
+        (torch.ones(3, 2, dtype=torch.complex64), "torch.complex64"),
+        (torch.full((3, 2), 1e200, dtype=torch.float64), "an infinity or NaN"),
+        (None, "found no output embedding"),
+    ):
+        state = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
+        state["cfg"]["model"] |= model
+        state["model"][MATRIX] = weight
+        if weight is None:
+            del state["model"][MATRIX]
+        torch.save(state, path)
+        assert words in refused(capsys, "isotropy", path)
+    state["cfg"]["model"] |= dict.fromkeys(model, True)
+    torch.save(state, path)
+    assert "decoder.embed_tokens.weight(tied)" in run(capsys, "isotropy", path)
+
+
+def test_fillers_of_a_dictionary_are_special_ids():
+    """Two entries that make the length a multiple of 8; one that is seen is a word."""
+    dictionary = Dictionary()
+    for word in ("sea", "madeupword0001"):
+        dictionary.add_symbol(word)
+    dictionary.finalize(nwords=-1, padding_factor=8)
+    vocabulary = BinarizedVocabulary(dictionary, torch.ones(8), None, joined=False, split=Path())
+    assert vocabulary.special_ids == [0, 1, 2, 3, 6, 7]
+
 
 TEXT = (
     "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
@@ -18,59 +123,56 @@ WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
 """In the order of the dictionary, after its four special tokens: two frequent words, four medium,
 two rare."""
 VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
-SCORES = {
-    "sea lake": 8, "sea river": 9, "lake river": 9.5, "Paris Rome": 7, "sea paris": 1,
-    "Sea Pool": 6, "the car": 3,
-}  # fmt: skip
+SCORES = (
+    "sea lake 8|sea river 9|lake river 9.5|Paris Rome 7|sea paris 1|Sea Pool 6|the car 3"
+).split("|")
 
 
-def write_data(folder, texts):
-    """Texts of words by split, binarized as fairseq-preprocess does; returns their dictionary."""
+def write_data(folder, text):
+    """A training split of words, binarized as fairseq-preprocess does; returns its dictionary."""
     folder.mkdir(exist_ok=True)
     dictionary = Dictionary()
-    for word in " ".join(texts.values()).split():
+    for word in text.split():
         dictionary.add_symbol(word)
     dictionary.save(str(folder / "dict.txt"))
-    for split, text in texts.items():
-        builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"))
-        builder.add_item(dictionary.encode_line(text, add_if_not_exist=False).long())
-        builder.finalize(str(folder / f"{split}.idx"))
+    builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"))
+    builder.add_item(dictionary.encode_line(text, add_if_not_exist=False).long())
+    builder.finalize(str(folder / "train.idx"))
     return dictionary
 
 
 @pytest.fixture
 def data(tmp_path):
-    assert write_data(tmp_path / "bin", {"train": TEXT}).symbols[4:] == WORDS
+    assert write_data(tmp_path / "bin", TEXT).symbols[4:] == WORDS
     return tmp_path / "bin"
 
 
-def weight_of(vectors):
-    """With special tokens that would be near to anything in the direction of (0, 1)."""
-    return torch.tensor([[0.0, 1], [0, 0], [0, 1], [0, 1], *vectors])
+def language_model(path, vectors):
+    """A model whose special tokens are near to anything in the direction of (0, 1)."""
+    weight = torch.tensor([[0.0, 1], [0, 0], [0, 1], [0, 1], *vectors])
+    return save_checkpoint(path, weight, LANGUAGE_MODEL)
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    return save_checkpoint(
-        tmp_path / "mle" / "checkpoint_best.pt", weight_of(VECTORS), LANGUAGE_MODEL
-    )
+    return language_model(tmp_path / "mle" / "checkpoint_best.pt", VECTORS)
 
 
 @pytest.fixture
 def turned(tmp_path):
-    """Another checkpoint, in which no row is zeros."""
-    weight = torch.randn(len(WORDS) + 4, 3, generator=torch.Generator().manual_seed(3))
-    return save_checkpoint(tmp_path / "agg" / "checkpoint_best.pt", weight, LANGUAGE_MODEL)
+    vectors = torch.randn(len(WORDS), 2, generator=torch.Generator().manual_seed(3))
+    return language_model(tmp_path / "agg" / "checkpoint_best.pt", vectors.tolist())
+
+
+def write_pairs(path, pairs):
+    """A data set of human scores, with ends of lines as in the original WordSim-353."""
+    path.write_bytes("".join("\t".join(pair.split()) + "\r\n" for pair in pairs).encode())
+    return path
 
 
 @pytest.fixture
 def scored(tmp_path):
-    """A data set of human scores, with ends of lines as in the original WordSim-353."""
-    path = tmp_path / "scored.txt"
-    path.write_bytes(
-        "".join("\t".join([*pair.split(), str(s)]) + "\r\n" for pair, s in SCORES.items()).encode()
-    )
-    return path
+    return write_pairs(tmp_path / "scored.txt", SCORES)
 
 
 def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, capsys):
@@ -78,119 +180,83 @@ def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, cap
     is no word."""
     # Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4,
     # 2.5. Less their mean: (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
-    target = tmp_path / "out.json"
-    arguments = (
-        "word-similarity", checkpoint, turned, "--data", data, "--datasets", scored, "--json",
-        target,
-    )  # fmt: skip
-    printed = run(capsys, *arguments)
+    models, target = (checkpoint, turned), tmp_path / "out.json"
+    options = ("--data", data, "--datasets", scored, "--json", target)
+    printed = run(capsys, "word-similarity", *models, *options)
     header, body = table(printed)
     assert header == ["", "scored"]
     assert [row[0] for row in body] == ["mle", "agg", "pairs of mle", "pairs of agg"]
     assert [row[1] for row in body if row[0] != "agg"] == ["31.62", "4/7", "5/7"]
-    assert "matrix:decoder.output_projection.weight(tied)|datasets:scored|" in printed
-    assert "|bpe:words|" in printed
-    result = read_result(target)
-    assert result["mle"]["spearman"]["scored"] == pytest.approx(10**-0.5)
-    assert result["mle"]["covered"]["scored"] == 4 and result["agg"]["covered"]["scored"] == 5
+    assert f"matrix:{MATRIX}(tied)|datasets:scored|" in printed and "|bpe:words|" in printed
+    row = read_result(target)["mle"]
+    assert row["spearman"]["scored"] == pytest.approx(10**-0.5) and row["covered"]["scored"] == 4
 
 
 def test_word_similarity_of_named_data_sets(
     data, checkpoint, scored, tmp_path, capsys, monkeypatch
 ):
-    """Names, files, each once; two files of one name go by their paths; one row of pairs where it
-    can be."""
     folder = tmp_path / "word-similarity"
     folder.mkdir()
     for name in ("RG65", "MEN"):
-        (folder / f"{name}.txt").write_text("sea\tlake\t1\nsea\triver\t2\n")
+        write_pairs(folder / f"{name}.txt", ["sea lake 1", "sea river 2"])
     monkeypatch.setenv("AGG_DATA", str(tmp_path))
     start = ("word-similarity", checkpoint, "--data", data, "--datasets")
     header, body = table(run(capsys, *start, "MEN", "RG65", scored, "RG65"))
     assert header[1:] == ["MEN", "RG65", "scored"]
     assert body == [["mle", "-100.00", "-100.00", "31.62"], ["pairs", "2/2", "2/2", "4/7"]]
-    assert table(run(capsys, *start, "RG65", "MEN"))[0] == ["", "RG65", "MEN"]
-    namesake = tmp_path / "MEN.txt"
-    namesake.write_text("sea\tcar\t1\n" * 1234)
+    namesake = write_pairs(tmp_path / "MEN.txt", ["sea car 1"] * 1234)
     header, body = table(run(capsys, *start, "MEN", namesake))
     assert header[1:] == [str(folder / "MEN.txt"), str(namesake)]
     assert [row[2] for row in body] == ["—", "0/1,234"]
 
 
-def test_word_similarity_of_words_in_pieces(tmp_path, capsys):
+def test_words_in_pieces(tmp_path, capsys):
     """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1),
     `lake` and `sea`."""
-    dictionary = write_data(tmp_path, {"train": "sea@@ r lake sea"})
-    vectors = {"sea@@": [0.0, 2], "r": [1, 0], "lake": [1, 0], "sea": [0, 1]}
-    weight = weight_of([vectors[token] for token in dictionary.symbols[4:]])
-    path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
-    (tmp_path / "codes").write_text("#version: 0.2\ns e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
-    (tmp_path / "pairs.txt").write_text(
-        "sear\tlake\t1\nsear\tsea\t2\nlake\tsea\t0\nsearch\tsea\t9\n"
-    )
-    arguments = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
-    printed = run(capsys, "word-similarity", path, "--datasets", tmp_path / "pairs.txt", *arguments)
+    write_data(tmp_path, "sea@@ r lake sea")
+    path = language_model(tmp_path / "m" / "c.pt", [[0.0, 2], [1, 0], [1, 0], [0, 1]])
+    (tmp_path / "codes").write_text(f"{BPE_VERSION}s e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
+    pairs = ["sear lake 1", "sear sea 2", "lake sea 0", "search sea 9"]
+    datasets = write_pairs(tmp_path / "pairs.txt", pairs)
+    options = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
+    printed = run(capsys, "word-similarity", path, "--datasets", datasets, *options)
     assert table(printed)[1] == [["m", "100.00"], ["pairs", "3/4"]]
     assert "|bpe:subword_nmt|" in printed
-    body = table(
-        run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *arguments)
-    )[1]
-    assert body[0][0].replace("†", "") == "sear (mean of sea@@ r)"
+    words = ("--words", "sear", "lake", "--topk", "2")
+    printed = run(capsys, "neighbors", path, *words, *options).replace("†", "")
+    first, second = table(printed)[1]
     # 2/√5 and 1/√5
-    assert [cell.replace("†", "") for cell in body[0][2:]] == ["sea (0.89)", "lake (0.45)"]
-    assert body[1][0].replace("†", "") == "lake"
+    assert first == ["sear (mean of sea@@ r)", "m", "sea (0.89)", "lake (0.45)"]
+    assert second[0] == "lake"
 
 
 def test_word_similarity_as_published(tmp_path, capsys):
-    """As `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>` for missing
-    tokens (here `L`), no second look in lower case, every pair. In our own protocol, only `low` has
+    """The protocol of `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>`
+    for missing tokens (here `L`), no second look in lower case, every pair. In ours, only `low` has
     a token, `Ġlow`."""
-    pieces = [*"Ġlowers", "L", "ow", "low", "er", "Ġl", "Ġlow"]
-    ids = {piece: str(100 + index) for index, piece in enumerate(pieces)}
-    (tmp_path / "encoder.json").write_text(
-        json.dumps({piece: int(index) for piece, index in ids.items()})
-    )
-    (tmp_path / "vocab.bpe").write_text(
-        "#version: 0.2\no w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8"
-    )
-    options = (
-        "--bpe",
-        "gpt2",
-        "--gpt2-encoder-json",
-        tmp_path / "encoder.json",
-        "--gpt2-vocab-bpe",
-    )
-    options += (tmp_path / "vocab.bpe",)
-    dictionary = write_data(
-        tmp_path, {"train": " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow"))}
-    )
+    ids = {piece: str(100 + row) for row, piece in enumerate([*"Ġlowers", "L", "ow", "low", "er"])}
+    ids |= {"Ġl": "200", "Ġlow": "201"}
+    encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
+    encoder.write_text(json.dumps({piece: int(index) for piece, index in ids.items()}))
+    merges.write_text(f"{BPE_VERSION}o w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8")
+    text = " ".join(ids[piece] for piece in ("low", "er", "ow", "l", "Ġlow"))
+    dictionary = write_data(tmp_path, text)
     weight = torch.randn(len(dictionary), 4, generator=torch.Generator().manual_seed(1))
     path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
-    pairs = [
-        ("low", "lower", 5.0),
-        ("low", "Low", 1),
-        ("Low", "l", 2),
-        ("lower", "l", 4),
-        ("low", "l", 3),
-    ]
-    (tmp_path / "pairs.txt").write_text(
-        "".join(f"{one}\t{other}\t{score}\n" for one, other, score in pairs)
-    )
-
-    def vector(word):
-        split = {"low": ["low"], "lower": ["low", "er"], "Low": ["L", "ow"], "l": ["l"]}[word]
-        rows = [
-            weight[dictionary.indices.get(ids[piece], dictionary.indices["<unk>"])]
-            for piece in split
-        ]
-        return torch.stack(rows).double().mean(0)
-
-    cosines = [
-        torch.cosine_similarity(vector(one), vector(other), dim=0).item() for one, other, _ in pairs
-    ]
-    expected = 100 * spearmanr(cosines, [score for *_, score in pairs]).statistic
+    pairs = ["low lower 5", "low Low 1", "Low l 2", "lower l 4", "low l 3"]
+    split = {"low": ["low"], "lower": ["low", "er"], "Low": ["L", "ow"], "l": ["l"]}
+    cosines = []
+    for pair in pairs:
+        vectors = []
+        for word in pair.split()[:2]:
+            rows = [dictionary.index(ids[piece]) for piece in split[word]]  # of <unk>, if it lacks
+            vectors.append(weight[rows].double().mean(0))
+        cosines.append(torch.cosine_similarity(*vectors, dim=0).item())
+    expected = 100 * spearmanr(cosines, [float(pair[-1]) for pair in pairs]).statistic
     start = (
-        "word-similarity", path, "--data", tmp_path, "--datasets", tmp_path / "pairs.txt", *options,
+        "word-similarity", path, "--data", tmp_path,
+        "--datasets", write_pairs(tmp_path / "pairs.txt", pairs),
+        "--bpe", "gpt2", "--gpt2-encoder-json", encoder, "--gpt2-vocab-bpe", merges,
     )  # fmt: skip
     printed = run(capsys, *start, "--as-published")
     assert table(printed)[1] == [["m", f"{expected:.2f}"], ["pairs", "5/5"]]
@@ -201,50 +267,128 @@ def test_word_similarity_as_published(tmp_path, capsys):
 def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>`
     special."""
-    start, target = ("neighbors", checkpoint, "--data", data, "--words"), tmp_path / "out.json"
-    printed = run(
-        capsys, start[0], turned, *start[1:], "lake", "Rome", "lake", "--topk", "3", "--json",
-        target,
-    )  # fmt: skip
+    options, target = ("--data", data, "--words"), tmp_path / "out.json"
+    words = ("lake", "Rome", "lake", "--topk", "3", "--json", target)
+    printed = run(capsys, "neighbors", turned, checkpoint, *options, *words)
     header, body = table(printed)
     assert header == ["", "checkpoint", "1", "2", "3"]
-    assert [row[:2] for row in body] == [
-        ["lake", "agg"],
-        ["lake", "mle"],
-        ["Rome†", "agg"],
-        ["Rome†", "mle"],
-    ]
+    rows = [["lake", "agg"], ["lake", "mle"], ["Rome†", "agg"], ["Rome†", "mle"]]
+    assert [row[:2] for row in body] == rows
     assert body[1][2:] == ["river (0.99)", "sea (0.95)", "the (0.89)"]
     assert body[3][2:] == ["Paris (0.95)", "the (0.89)", "river (0.71)"]
     assert "|groups:30%/50%/20%-of-types|†:rare|" in printed
     result = read_result(target)
     assert result.facts["groups"] == {"frequent": 2, "medium": 3, "rare": 3}
-    lake, rome = result["lake", "mle"], result["Rome†", "agg"]
-    itself = {"token": "lake", "readable": "lake", "index": 6, "count": 3, "group": "medium"}
-    assert (lake["word"], lake["tokens"]) == ("lake", [itself]) and len(rome["neighbors"]) == 3
     first = {"token": "river", "readable": "river", "index": 8, "count": 2, "group": "medium"}
-    assert lake["neighbors"][0] == {"cosine": pytest.approx(7 / 50**0.5), **first}
+    cosine = {"cosine": pytest.approx(7 / 50**0.5)}
+    assert result["lake", "mle"]["neighbors"][0] == cosine | first
     # Eight words less itself and `pool`; the last is `x|y`, at −1, escaped in the table.
-    printed = run(capsys, *start, "Paris", "--topk", "9")
+    printed = run(capsys, "neighbors", checkpoint, *options, "Paris", "--topk", "9")
     assert table(printed)[1][0][-4:] == ["x¦y† (-1.00)", "—", "—", "—"]
-    assert "x\\|y† (-1.00)" in printed
 
 
-def test_embedding_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
+def test_word_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AGG_DATA", str(tmp_path))
-    (tmp_path / "bad.txt").write_text("sea\tlake\t1\nsea\tlake\n")
+    bad = write_pairs(tmp_path / "bad.txt", ["sea lake 1", "sea lake"])
+    unknown = "which the vocabulary"
     for command, *arguments, words in (
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
         ("word-similarity", "--datasets", "MEN", "/word-similarity/MEN.txt: unreadable"),
-        (
-            "word-similarity",
-            "--datasets",
-            tmp_path / "bad.txt",
-            "bad.txt, line 2: found 'sea\\tlake'; expected",
-        ),
-        ("neighbors", "--words", "Athens", "--words: found 'Athens', which the vocabulary"),
+        ("word-similarity", "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'; expected"),
+        ("neighbors", "--words", "Athens", f"--words: found 'Athens', {unknown}"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
-        ("neighbors", "--words", "sea", "<unk>", "--words: found '<unk>', which the vocabulary"),
+        ("neighbors", "--words", "sea", "<unk>", f"--words: found '<unk>', {unknown}"),
     ):
         given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)
         assert words in refused(capsys, command, checkpoint, "--data", data, *given, *arguments)
+
+
+def sentences(data, language):
+    return [line.split() for line in read_lines(data.parent / f"train.{language}")]
+
+
+@pytest.fixture(scope="module")
+def links(mt_data, tmp_path_factory):
+    """The right alignments: the target says the source backwards."""
+    path = tmp_path_factory.mktemp("links") / "en-de.align"
+    with path.open("w") as file:
+        for words in sentences(mt_data, "en"):
+            print(*(f"{i}-{len(words) - 1 - i}" for i in range(len(words))), file=file)
+    return path
+
+
+def translation_model(folder, data, task=TRANSLATION):
+    size = len(load_dictionary(data, "dict.de.txt"))
+    weight = torch.randn(size, 8, generator=torch.Generator().manual_seed(0))
+    weight[1] = 0  # padding
+    return save_checkpoint(folder / "checkpoint_best.pt", weight, task)
+
+
+def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
+    """The mean over each group of the target side; the words of the source alone are unseen. Links
+    are those of the files, en-de, also for a model of the other direction."""
+    path = translation_model(tmp_path / "mle", mt_data)
+    counted = read_links(links, load_parallel(mt_data, ("en", "de")))
+    dictionary = load_dictionary(mt_data, "dict.de.txt")
+    weight = torch.load(path)["model"]["decoder.embed_tokens.weight"]
+    values = {
+        "mle": align_sim(weight, counted),
+        "orthogonal": orthogonal_align_sim(counted, len(dictionary)),
+    }
+    words = {}
+    for language in ("en", "de"):
+        text = " ".join(map(" ".join, sentences(mt_data, language)))
+        words[language] = [dictionary.index(word) for word in set(text.split())]
+    groups = (words["de"], words["en"], words["de"] + words["en"])
+    printed = run(capsys, "align-sim", path, "--data", mt_data, "--alignments", links)
+    found, sizes = cells(printed), [str(len(tokens)) for tokens in groups]
+    assert list(found) == ["mle", "orthogonal", "labeled tokens"]
+    assert list(found["labeled tokens"].values()) == [sizes[0], "0", "0", *sizes[1:]]
+    for row, value in values.items():
+        frequent, unseen, total = (f"{value[tokens].mean():.4f}" for tokens in groups)
+        assert list(found[row].values()) == [frequent, "—", "—", unseen, total]
+    total = sum(map(len, sentences(mt_data, "en")))
+    assert f"|frequencies:target-side|temperature:10|links:{total}|pairs:{sizes[1]}|" in printed
+    task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
+    reverse = translation_model(tmp_path / "reverse", mt_data, task)
+    found = cells(run(capsys, "align-sim", reverse, "--data", mt_data, "--alignments", links))
+    expected = values["mle"][words["en"]].mean()
+    assert found["reverse"]["AlignSim frequent"] == f"{expected:.4f}"
+
+
+def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):
+    separate = shutil.copytree(mt_data, tmp_path / "separate")
+    with (separate / "dict.en.txt").open("a") as file:
+        file.write("more 1\n")
+    weight = torch.randn(len(load_dictionary(lm_data)), 4)
+    language = save_checkpoint(tmp_path / "lm" / "c.pt", weight, LANGUAGE_MODEL)
+    path = translation_model(tmp_path / "m", mt_data)
+    name = ("--name", "labeled tokens")
+    for model, data, options, words in (
+        (path, mt_data, name, "--name: found 'labeled tokens', a row of its own"),
+        (
+            path,
+            separate,
+            (),
+            "found separate dictionaries; AlignSim expects that of fairseq-prepro",
+        ),
+        (language, lm_data, (), "found a language model; AlignSim expects"),
+    ):
+        arguments = (model, "--data", data, "--alignments", links, *options)
+        assert words in refused(capsys, "align-sim", *arguments)
+
+
+def test_align_with_eflomal(mt_data, tmp_path, capsys):
+    """eflomal draws, but 80 sentences of words said backwards leave it little doubt."""
+    pytest.importorskip("eflomal")
+    output = tmp_path / "new" / "en-de.align"
+    printed = run(capsys, "align", mt_data, "--output", output)
+    assert cells(printed) == {str(output): {"sentence pairs": "80"}}
+    assert "|model:3|symmetrized:intersection|languages:en-de|sentence-pairs:80|" in printed
+    english, german = sentences(mt_data, "en"), sentences(mt_data, "de")
+    right, linked = 0, 0
+    for source, target, line in zip(english, german, read_lines(output), strict=True):
+        for s, t in parse_links(line):
+            linked += 1
+            right += source[s][1:] == target[t][1:]
+    assert right > 0.7 * linked and linked > 0.7 * sum(map(len, english))

@@ -2,20 +2,28 @@
 criterion."""
 
 import json
+import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import options, tasks
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils, indexed_dataset
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.utils import import_user_module
 
+import agg_fairseq
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import count_tokens, load_dictionary, training_counts
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin.models import build_model
 from tests.commands import TRANSLATION, save_checkpoint
-from tests.conftest import USER_DIR, run_command
+from tests.conftest import ROOT, USER_DIR, run_command
 from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for
+from tests.unit.test_pages import PAGES, README
 
 PROGRAM = """
 import inspect, json, sys
@@ -56,7 +64,6 @@ print("FOUND" + json.dumps([imported, replaced(), *own]))
 IMPORTED_FIRST = """
 import sys, types
 import agg_fairseq, agg_fairseq.functional
-assert not any(name.partition(".")[0] == "fairseq" for name in sys.modules)
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
@@ -75,7 +82,6 @@ def test_registration_in_a_program_that_imports_the_package_before_fairseq():
 
 @pytest.mark.slow
 def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
-    """All other functions, classes and methods of fairseq are the same objects as before."""
     options = "--user-dir agg_fairseq --optimizer sgd --lr 0.1 --cpu --num-workers 0 --max-update 2 --criterion agg"
     arguments = (lm_data, *LM, *options.split(), "--save-dir", tmp_path)
     output = run_command("python", "-c", PROGRAM, *arguments).stdout
@@ -83,19 +89,13 @@ def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
     assert imported == ["Trainer._build_optimizer"]
     rest = {name for name in trained if not name.startswith("PathManager.")}
     assert rest == {"Trainer._build_optimizer", "checkpoint_utils.PathManager"}
-    hooks = [
-        "get_batch_iterator",
-        "get_checkpoint_dict",
-        "optimizer_step",
-        "set_checkpoint_dict",
-        "train_step",
-    ]
-    assert sorted(task) == hooks and optimizer == []
+    hooks = {"train_step", "optimizer_step", "get_batch_iterator"}
+    assert set(task) == hooks | {"get_checkpoint_dict", "set_checkpoint_dict"} and optimizer == []
 
 
 @pytest.mark.parametrize("name", ["agg", "face"])
 def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
-    """As where a worker runs out of memory: fairseq drops its gradient, and goes on with the next
+    """A worker that runs out of memory drops its gradient, and goes on with the next
     micro-batch."""
     trainer, _ = trainer_for(lm_data, "--criterion", name)
     data = batches(trainer.cfg, trainer.task)
@@ -108,7 +108,6 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
 
     trainer.zero_grad()
     micro_batch(data[1])
-    assert torch.equal(counter.appearances, settled)
     first = counter.current.clone()
     micro_batch(data[2])
     assert counter.current.sum() > first.sum(), "one slot for both micro-batches of an update"
@@ -121,33 +120,33 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
 
 
 def test_a_state_of_version_0_2_0_goes_on(lm_data, caplog):
-    """As `agg` and `face` saved it then. The log says that counts start empty, that they are
-    restored, and that the state of another criterion is left out."""
+    """The log says that counts start empty, that they are restored, and that the state of another
+    criterion is left out."""
     caplog.set_level("INFO")
-    states, counted = {}, {}
+    built = {}
     for name in ("agg", "face", "mle"):
-        trainer, _ = trainer_for(lm_data, "--criterion", name)
+        options = ("--criterion", name, *["--agg-window", 9] * (name == "agg"))
+        trainer, _ = trainer_for(lm_data, *options)
         for batch in batches(trainer.cfg, trainer.task)[:2]:
             trainer.train_step([batch])
-        states[name] = trainer.criterion.checkpoint_state()
-        trainer.criterion.start_update(2)
-        counter = trainer.criterion.objective.counter
-        counted[name] = None if counter is None else counter.appearances
+        built[name] = trainer.criterion, build(lm_data, *options)[-1]
     assert caplog.text.count("the counts start empty at update 0") == 2
+    states = {name: criterion.checkpoint_state() for name, (criterion, _) in built.items()}
     agg, face = (states[name]["objective"]["counter._extra_state"] for name in ("agg", "face"))
-    face = {"frequency": face["appearances"], "current": face["current"]}
-    old = {"agg": {"counter": agg, "static_rare": None}, "face": face, "mle": {}}
+    old = {"agg": {"counter": agg, "static_rare": None}, "mle": {}}
+    old["face"] = {"frequency": face["appearances"], "current": face["current"]}
     for name, other in (("agg", "face"), ("face", "mle"), ("mle", "agg")):
+        whole, resumed = built[name]
+        whole.start_update(2)
         for state in (states[name], {**old[name], "open_update": 1}):
             caplog.clear()
-            trainer, _ = trainer_for(lm_data, "--criterion", name)
-            trainer.criterion.load_checkpoint_state(state)
-            trainer.criterion.start_update(2)
+            resumed.load_checkpoint_state(state)
+            resumed.start_update(2)
             assert ("restored the counts" in caplog.text) == (name != "mle")
             assert "left out" not in caplog.text and "start empty" not in caplog.text
-            counter = trainer.criterion.objective.counter
-            assert counter is None or counter.appearances.equal(counted[name])
-        trainer.criterion.load_checkpoint_state(states[other])
+            counters = [criterion.objective.counter for criterion in (whole, resumed)]
+            assert name == "mle" or torch.equal(*(one.appearances for one in counters))
+        resumed.load_checkpoint_state(states[other])
         assert f"{name}: left out the state of the checkpoint" in caplog.text
 
 
@@ -156,32 +155,25 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     trains."""
     trainer, _ = trainer_for(lm_data, "--criterion", "mle")
     other = trainer.task.build_criterion(trainer.cfg.criterion)
-    told = {"trains": [], "other": []}
+    told = []
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
-        criterion.start_update = told[name].append
-        criterion.on_optimizer_step = lambda name=name: told[name].append("step")
-        criterion.on_weights_changed = lambda optimizer, model, name=name: told[name].append(
-            "changed"
-        )
+        criterion.start_update = lambda update, name=name: told.append((name, update))
+        criterion.on_optimizer_step = lambda name=name: told.append((name, "step"))
+        criterion.on_weights_changed = lambda *_, name=name: told.append((name, "changed"))
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
-    assert told == {"trains": [0, "step", "changed"], "other": []}
+    assert told == [("trains", 0), ("trains", "step"), ("trains", "changed")]
 
 
 def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data, tmp_path):
-    """As AGG's authors have released them: options in a Namespace, without those that fairseq has
-    had since."""
-    _, _, model, _ = build(lm_data, "--criterion", "cross_entropy")
+    """Options in a Namespace, without those that fairseq has had since, as AGG's authors released
+    them."""
+    model = build(lm_data, "--criterion", "cross_entropy")[2]
     args = options.parse_args_and_arch(options.get_training_parser(), [str(lm_data), *LM, *COMMON])
     vars(args).update(criterion="cross_entropy_agg", optimizer="their_own")
     del args.use_plasma_view, args.tpu
-    history = [{"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 5}]
-    state = {
-        "args": args,
-        "model": model.state_dict(),
-        "optimizer_history": history,
-        "extra_state": {"epoch": 1},
-    }
-    torch.save(state, tmp_path / "checkpoint_best.pt")
+    history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 5}
+    state = {"args": args, "model": model.state_dict(), "optimizer_history": [history]}
+    torch.save(state | {"extra_state": {"epoch": 1}}, tmp_path / "checkpoint_best.pt")
     found, task = build_model(Checkpoint(tmp_path), lm_data)
     task.load_dataset("test")
     assert len(task.dataset("test")) > 0
@@ -190,8 +182,7 @@ def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data
 
 
 def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
-    """What fairseq's language models do not predict, but for the head of their dictionary, is the
-    unknown word."""
+    """The tokens beyond the head of a dictionary count as the unknown word."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
     _, task, *_ = build(data, "--criterion", "mle", "--output-dictionary-size", 30)
     whole = count_tokens(data, task.dictionary)
@@ -204,14 +195,12 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     for suffix in ("bin", "idx"):
         # fairseq reads it as more of train
         shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")
-    assert torch.equal(
-        training_counts(task, "train"), counts + count_tokens(data, task.dictionary, "valid")
-    )
+    counts += count_tokens(data, task.dictionary, "valid")
+    assert torch.equal(training_counts(task, "train"), counts)
 
 
 @pytest.mark.parametrize("implementation", ["raw", "cached"])
 def test_counts_of_every_format(implementation, lm_data, tmp_path):
-    """As fairseq reads it: text, or the older binary format."""
     dictionary = load_dictionary(lm_data)
     shutil.copy(lm_data / "dict.txt", tmp_path)
     if implementation == "raw":
@@ -221,29 +210,40 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
             builder.add_item(sentence)
         builder.finalize(str(tmp_path / "train.idx"))
-    task = tasks.setup_task(
-        configuration(tmp_path, "--criterion", "mle", "--dataset-impl", implementation).task
-    )
-    assert torch.equal(training_counts(task, "train"), count_tokens(lm_data, dictionary))
+    cfg = configuration(tmp_path, "--criterion", "mle", "--dataset-impl", implementation)
+    counts = training_counts(tasks.setup_task(cfg.task), "train")
+    assert torch.equal(counts, count_tokens(lm_data, dictionary))
 
 
 def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
-    """--upsample-primary, of which a language model has none."""
+    """Covers --upsample-primary, of which a language model has none."""
     data = shutil.copytree(mt_data, tmp_path / "bin")
     for path in data.glob("valid.*"):
         shutil.copy(path, data / path.name.replace("valid", "train1"))
-    task = tasks.setup_task(
-        configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT).task
-    )
+    cfg = configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT)
+    task = tasks.setup_task(cfg.task)
     task.load_dataset("train", combine=True)
-    dataset = task.dataset("train")
-    tokens = torch.cat([dataset[index]["target"] for index in range(len(dataset))])
+    tokens = torch.cat([item["target"] for item in task.dataset("train")])
     expected = torch.bincount(tokens, minlength=len(task.target_dictionary))
     assert torch.equal(training_counts(task, "train"), expected)
+    once = count_tokens(mt_data, task.target_dictionary, "train.en-de.de")
+    assert expected.sum() > once.sum() * 3
     options = {**TRANSLATION, "upsample_primary": 3}
     model = save_checkpoint(tmp_path / "c.pt", torch.randn(len(expected), 4), options)
     found = load_vocabulary({"model": Checkpoint(model)}, f"{data}:{data}")  # two shards
     assert torch.equal(found.counts, 2 * expected), "in measures as in training"
-    assert (
-        expected.sum() > count_tokens(mt_data, task.target_dictionary, "train.en-de.de").sum() * 3
-    )
+
+
+def test_the_pages_name_every_criterion_and_nothing_that_is_not_there():
+    agg_fairseq.register()
+    import_user_module(SimpleNamespace(user_dir=str(ROOT / "examples" / "awd_lstm")))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for option, registry in (
+        ("criterion", CRITERION_REGISTRY),
+        ("arch", ARCH_MODEL_REGISTRY),
+        ("optimizer", OPTIMIZER_REGISTRY),
+    ):
+        named = set(re.findall(rf"--{option} (\w+)", text))
+        assert len(named) > 3 and named <= set(registry), option
+    ours = {name for name, one in CRITERION_REGISTRY.items() if one.__module__.startswith("agg_f")}
+    assert len(ours) == 9 and ours <= set(re.findall(r"(\w+)`", README.read_text(encoding="utf-8")))

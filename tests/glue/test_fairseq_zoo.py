@@ -16,12 +16,13 @@ from torch.testing import assert_close
 from agg_fairseq.modules.linear_logits import LARGEST
 from benchmarks.output_layer_model import OutputLayerModel, OutputLayerTask, batch, criterion
 from tests.commands import one_line
-from tests.conftest import run_command, write_lines, zipf_text
+from tests.conftest import preprocessed, zipf_text
 from tests.small_trainings import (
     F2_LM,
     FAMILIES,
     LM,
     SMALL_MT,
+    TIED,
     batches,
     build,
     configuration,
@@ -32,7 +33,6 @@ from tests.small_trainings import (
 
 
 def first_batch(trainer):
-    """The first batch of the training split, whatever the task makes of one."""
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     groups = iterators.GroupedIterator(iterator.next_epoch_itr(shuffle=False), 1)
     return next(groups)[0]
@@ -41,20 +41,17 @@ def first_batch(trainer):
 @pytest.mark.grid(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
-    """Without gates: of every parameter, those that weight normalization makes W of included; with
-    label smoothing."""
+    """Gradients of every parameter, without gates, also where weight normalization makes W of
+    several."""
     base, smoothing = FAMILIES[family], 0.1 * (list(FAMILIES).index(family) % 2)
     data = lm_data if "language_modeling" in base else mt_data
     options = ("--label-smoothing", smoothing) if smoothing else ()
-    # which takes everything
+    # cosreg takes everything
     criterion = ("cosreg", "--cosreg-gamma", "0") if "conv" in family else ("mle",)
     cfg, task, model, ours = build(data, "--criterion", *criterion, *options, base=base)
-    theirs = (
-        "--criterion",
-        "label_smoothed_cross_entropy" if smoothing else "cross_entropy",
-        *options,
-    )
-    theirs = task.build_criterion(configuration(data, *theirs, base=base).criterion)
+    name = "label_smoothed_cross_entropy" if smoothing else "cross_entropy"
+    theirs = configuration(data, "--criterion", name, *options, base=base).criterion
+    theirs = task.build_criterion(theirs)
     for module in model.modules():  # some options of dropout have no 0 in all of these families
         if isinstance(getattr(module, "p", None), float):
             module.p = 0.0
@@ -71,6 +68,7 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
     expected_log.setdefault("nll_loss", expected_log["loss"])
     for name in ("loss", "ppl", "nll_loss"):
         assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
+    assert not {"ul_loss", "adv_loss", "cosreg"} & log.keys(), "terms without a weight"
 
 
 @pytest.mark.parametrize(
@@ -83,29 +81,19 @@ def test_models_that_are_refused(lm_data, base, capsys):
     assert "whose decoder has another output layer" in error and "fairseq's cross_entropy" in error
 
 
-def multilingual(task, *options):
-    return (
-        "--task", task, "--lang-pairs", "en-de,de-en", "--max-tokens", "64", "--dropout", "0",
-        *options,
-    )  # fmt: skip
-
-
+MULTILINGUAL = (*SMALL_MT, *"--lang-pairs en-de,de-en --max-tokens 64 --dropout 0".split())
 TASKS = {
-    "multilingual_translation": multilingual(
-        "multilingual_translation", "--arch", "multilingual_transformer", *SMALL_MT
+    "multilingual_translation": ("--arch", "multilingual_transformer"),
+    "multilingual_translation, shared": (
+        "--arch", "multilingual_transformer", "--share-encoders", "--share-decoders", TIED,
     ),
-    "multilingual_translation, shared": multilingual(
-        "multilingual_translation", "--arch", "multilingual_transformer", *SMALL_MT, "--share-encoders",
-        "--share-decoders", "--share-decoder-input-output-embed",
-    ),
-    "translation_multi_simple_epoch": multilingual(
-        "translation_multi_simple_epoch", "--arch", "transformer", *SMALL_MT, "--virtual-epoch-size", "100",
-    ),
+    "translation_multi_simple_epoch": ("--arch", "transformer", "--virtual-epoch-size", "100"),
 }  # fmt: skip
 
 
 def trainer_of_task(data, task, *options):
-    cfg = configuration(data, *options, base=TASKS[task])
+    base = ("--task", task.partition(",")[0], *MULTILINGUAL, *TASKS[task])
+    cfg = configuration(data, *options, base=base)
     torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
@@ -115,7 +103,7 @@ def trainer_of_task(data, task, *options):
 @pytest.mark.parametrize(("task", "name"), zip(TASKS, ["agg", "face", "agg"], strict=True))
 def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, mt_data):
     """Each language pair has its own model, or only its own encoder, or none; a batch is of one
-    pair, or of all. Then another criterion, which counts the targets of all pairs of an update."""
+    pair, or of all. Another criterion counts the targets of all pairs."""
     losses = {}
     files = ("--source-dict", mt_data / "dict.en.txt", "--target-dict", mt_data / "dict.de.txt")
     # one dictionary for all target languages
@@ -129,8 +117,8 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, mt_data):
     assert losses["mle"] == pytest.approx(losses["cross_entropy"], rel=1e-3)
     assert all(map(math.isfinite, losses[name]))
     if name == "agg":
-        pad, pairs = 1, sample.values() if "target" not in sample else [sample]
-        tokens = sum(int((pair["target"] != pad).sum()) for pair in pairs)
+        pairs = sample.values() if "target" not in sample else [sample]
+        tokens = sum(int((pair["target"] != 1).sum()) for pair in pairs)
         assert int(trainer.criterion.objective.counter.current.sum()) == tokens
 
 
@@ -140,17 +128,15 @@ def test_tokens_are_counted_in_one_dictionary_and_one_training_set(tmp_path, mt_
     for task in TASKS:
         trainer = trainer_of_task(mt_data, task, "--criterion", "freeze_rare")
         assert "found no split 'train'" in one_line(capsys, trainer.get_train_iterator, epoch=1)
+    texts, task = {}, "multilingual_translation"
     for seed, side in enumerate(("en", "de")):
-        write_lines(tmp_path / f"train.{side}", zipf_text(40, words=20 + seed, prefix=side))
-    data, base = tmp_path / "bin", TASKS["multilingual_translation"]
-    run_command(
-        "fairseq-preprocess", "-s", "en", "-t", "de", "--trainpref", tmp_path / "train",
-        "--destdir", data,
-    )  # fmt: skip
+        for split in ("train", "valid", "test"):
+            texts[f"{split}.{side}"] = zipf_text(40, words=20 + seed, prefix=side)
+    data = preprocessed(tmp_path, texts, "-s", "en", "-t", "de")
     for name in ("agg", "face", "agps", "freeze_rare"):
-        error = one_line(capsys, trainer_for, data, "--criterion", name, base=base)
-        assert "the task multilingual_translation" in error and "--joined-dictionary" in error
-    trainer, _ = trainer_for(data, "--criterion", "cosreg", base=base)
+        error = one_line(capsys, trainer_of_task, data, task, "--criterion", name)
+        assert f"the task {task}" in error and "--joined-dictionary" in error
+    trainer = trainer_of_task(data, task, "--criterion", "cosreg")
     assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
 
 
@@ -160,7 +146,7 @@ class Model(OutputLayerModel):
     def __init__(self, of_layer, behind):
         super().__init__(8, 64)
         self.behind, decoder = behind, self.decoder
-        decoder.scale, decoder.offset = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(64))
+        decoder.scale = nn.Parameter(torch.ones(()))
         methods = {"output_layer": lambda self, features: of_layer(self, features)}
         decoder.__class__ = type("Decoder", (type(decoder),), methods)
 
@@ -177,59 +163,47 @@ def unchanged(model, logits):
 
 
 def masked_from_the_second_position(decoder, features):
-    logits = plain(decoder, features).clone()
-    logits[:, 1:, 5] = -math.inf
-    return logits
+    mask = torch.zeros(features.size(1), 64)
+    mask[1:, 5] = -math.inf
+    return plain(decoder, features) + mask
 
 
 LAYERS = {
     "soft cap": lambda decoder, h: 30 * torch.tanh(plain(decoder, h) / 30),
-    "scale": lambda decoder, h: plain(decoder, h / 4),
-    "scale, from 0": lambda decoder, h: plain(decoder, h / 4),
     "number that changes": lambda decoder, h: plain(decoder, h) * getattr(decoder, "factor", 1.0),
 }
 
 
 @pytest.mark.parametrize("kind", LAYERS)
 def test_what_an_output_layer_computes_is_trained(kind):
-    """The loss and gradients of the model's own logits."""
-    torch.manual_seed(3)
     model, sample = Model(LAYERS[kind], unchanged), batch(16, 8, 64, "cpu", steps=8)
-    weight, features = model.decoder.output_projection.weight, sample["net_input"]["features"]
+    inputs = (sample["net_input"]["features"], model.decoder.output_projection.weight)
     with torch.no_grad():
-        weight.mul_(0 if kind == "scale, from 0" else 20)  # for which the soft cap matters
+        inputs[1].mul_(20)  # for which the soft cap matters
     objective = criterion("mle", OutputLayerTask(64))
     for factor in (1.0, 0.3):
         model.decoder.factor = factor
         found = objective(model, sample)[0]
-        logits, target = model(features)[0].flatten(0, 1), sample["target"].flatten()
+        logits, target = model(inputs[0])[0].flatten(0, 1), sample["target"].flatten()
         expected = functional.cross_entropy(logits, target, reduction="sum")
         assert_close(found, expected)
-        inputs = (features, weight)
-        for one, other in zip(
-            *(torch.autograd.grad(loss, inputs) for loss in (found, expected)), strict=True
-        ):
-            assert_close(one, other, rtol=1e-4, atol=1e-3)
+        gradients = [torch.autograd.grad(loss, inputs) for loss in (found, expected)]
+        assert_close(*gradients, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("of_layer", "behind", "words"),
-    [
+def test_models_that_do_more_with_their_logits_are_refused(capsys):
+    something_else = "returns something else"
+    for of_layer, behind, words in (
         (lambda d, h: d.scale * plain(d, h), unchanged, "depends on decoder.scale beside"),
-        (lambda d, h: plain(d, h) + d.offset, unchanged, "depends on decoder.offset beside"),
         (lambda d, h: plain(d, h.detach()).detach(), unchanged, "not depend on decoder.output_pr"),
         (masked_from_the_second_position, unchanged, "output_layer is not s (H Wᵀ + b)"),
-        (plain, lambda model, z: 0.5 * z, "returns something else"),
-        (plain, lambda model, z: model.decoder.scale * z, "returns something else"),
-        (plain, lambda model, z: z.clamp_(-1, 1), "returns something else"),
-        (plain, lambda model, z: z[:1], "returns something else"),
-    ],
-)
-def test_models_that_do_more_with_their_logits_are_refused(capsys, of_layer, behind, words):
-    torch.manual_seed(3)
-    model, sample = Model(of_layer, behind), batch(16, 8, 64, "cpu", steps=8)
-    assert words in one_line(capsys, criterion("mle", OutputLayerTask(64)), model, sample)
-    assert "output_layer" not in vars(model.decoder), "what was replaced has been put back"
+        (plain, lambda model, z: model.decoder.scale * z, something_else),
+        (plain, lambda model, z: z.clamp_(-1, 1), something_else),
+        (plain, lambda model, z: z[:1], something_else),
+    ):
+        model, sample = Model(of_layer, behind), batch(16, 8, 64, "cpu", steps=8)
+        assert words in one_line(capsys, criterion("mle", OutputLayerTask(64)), model, sample)
+        assert "output_layer" not in vars(model.decoder), "what was replaced has been put back"
 
 
 def test_adversarial_training_of_a_soft_cap_is_refused(capsys):
@@ -246,16 +220,14 @@ def test_unused_parameters_are_looked_for(lm_data, name):
     trainer, _ = trainer_for(lm_data, "--criterion", name, base=base)
     sample = first_batch(trainer)
     expected, _ = gradients(trainer, sample)
-    torch.distributed.init_process_group(
-        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-    )
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         wrapped = nn.parallel.DistributedDataParallel(trainer.model, find_unused_parameters=True)
         for _ in range(2):
             trainer.model.zero_grad()
             trainer.criterion(wrapped, sample)[0].backward()
-            found = [parameter.grad for parameter in trainer.model.parameters()]
-            assert_close(found, [*expected])
+            assert_close([parameter.grad for parameter in trainer.model.parameters()], [*expected])
         with torch.no_grad():
             assert trainer.criterion(wrapped, sample)[0].isfinite()
     finally:
@@ -264,8 +236,7 @@ def test_unused_parameters_are_looked_for(lm_data, name):
 
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])
 def test_no_logits_are_computed(lm_data, monkeypatch, base):
-    """But of the random features that the layer is asked with, once in training and once in
-    validation."""
+    """Only random features go through the layer, once in training and once in validation."""
     trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
     sample, rows, linear = first_batch(trainer), [], functional.linear
 

@@ -1,93 +1,122 @@
-"""`agg-fairseq groups`: sizes and shares of the frequency groups, counted by hand in small
-texts."""
+"""Frequency groups: `agg-fairseq groups`, counted by hand in small texts; and that measures, gates
+and freezing agree on what is rare."""
 
 import math
-import shutil
-from pathlib import Path
+from bisect import bisect_right
 
 import pytest
 
 from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
+from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import group_shares
 from agg_fairseq.metrics import frequency_groups
 from tests.commands import cells, read_result, run
+from tests.conftest import preprocessed
+from tests.small_trainings import LM, MT, build
 from tests.small_transformers import save_word_tokenizer
 
 
-def test_of_binarized_text(lm_data):
+def test_shares_of_a_binarized_text(lm_data):
     result = group_shares(lm_data, tokens_per_update=64, rare_fraction=0.25)
     dictionary = load_dictionary(lm_data)
-    counts = {
-        split: count_tokens(lm_data, dictionary, split) for split in ("train", "valid", "test")
-    }
+    counts = {}
+    for split in ("train", "valid", "test"):
+        counts[split] = count_tokens(lm_data, dictionary, split)
     train = counts["train"]
     groups = frequency_groups(train, excluded=excluded_tokens(dictionary))
+    members = {name: groups.members(name) for name in groups.names}
     # without special tokens, and those that only fill the dictionary
     words = 4 + (train[4:] > 0).nonzero().squeeze(1)
-    rarest = words[train[words] <= train[words].double().quantile(0.25)]  # with all ties
-    members = {name: groups.members(name) for name in groups.names} | {"rarest 25%": rarest}
+    # with all ties
+    members["rarest 25%"] = words[train[words] <= train[words].double().quantile(0.25)]
     for name, tokens in members.items():
-        row = result[name]
-        assert (row["types"], row["fewest"], row["most"]) == (
-            len(tokens),
-            train[tokens].min(),
-            train[tokens].max(),
-        )
+        row, of_group = result[name], train[tokens]
+        sizes = (len(tokens), of_group.min(), of_group.max())
+        assert (row["types"], row["fewest"], row["most"]) == sizes
         for split, one in counts.items():
-            assert row["target_share"][split] == pytest.approx(
-                one[tokens].sum().item() / one.sum().item()
-            )
-        per_update = 64 * train[tokens].double().mean().item() / train.sum().item()
+            share = one[tokens].sum().item() / one.sum().item()
+            assert row["target_share"][split] == pytest.approx(share)
+        per_update = 64 * of_group.double().mean().item() / train.sum().item()
         assert row["updates_per_occurrence"] == pytest.approx(1 / per_update)
     assert result["total"]["types"] == len(words) + int((train[:4] > 0).sum())
-    assert result["total"]["target_share"]["train"] == pytest.approx(1)
 
 
-def test_of_pairs_and_of_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
+def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
     # of the target side
     assert group_shares(mt_data)["total"]["target_share"]["train"] == pytest.approx(1)
     pytest.importorskip("tokenizers")
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
     monkeypatch.chdir(tmp_path)
-    options = ("train.txt", "--tokenizer", ".", "--json", "o.json")
-    table = cells(run(capsys, "groups", *options))
-    assert list(table["frequent"].values()) == ["1", "4", "4", "40.00"]
-    assert list(table["rare"].values()) == ["1", "1", "1", "10.00"]
-    assert list(table["unseen"].values()) == ["1", "0", "0", "0.00"]
-    result = read_result(tmp_path / "o.json")
-    assert result["total"]["types"] == 4
-    assert result["rare"]["target_share"]["train.txt"] == pytest.approx(0.1)
+    printed = run(capsys, "groups", "train.txt", "--tokenizer", ".", "--json", "o.json")
+    table = cells(printed)
+    for group, row in (
+        ("frequent", "1 4 4 40.00"),
+        ("rare", "1 1 1 10.00"),
+        ("unseen", "1 0 0 0.00"),
+    ):
+        assert list(table[group].values()) == row.split()
+    assert read_result(tmp_path / "o.json")["total"]["types"] == 4
     counted = group_shares("train.txt", tokenizer=".", tokens_per_update=1, beta2=0.7)
-    assert (
-        counted["forgotten with β₂ = 0.7"]["types"],
-        counted["forgotten with β₂ = 0.95"]["types"],
-    ) == (1, 0)
+    found = counted["forgotten with β₂ = 0.7"]
+    assert (found["types"], counted["forgotten with β₂ = 0.95"]["types"]) == (1, 0)
     # w0, 4 of 10 targets, comes back after 3.03 updates; the half-life is 2.31
-    assert counted["forgotten with β₂ = 0.7"]["target_share"]["train.txt"] == pytest.approx(0.4)
+    assert found["target_share"]["train.txt"] == pytest.approx(0.4)
     change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
-    assert counted["forgotten with β₂ = 0.7"]["change_by_beta2"] == pytest.approx(change, rel=1e-9)
-    assert counted.facts["prediction"].startswith(
-        "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3%, unreliable"
-    )
-
-
-def test_all_parts_of_the_training_split(lm_data, tmp_path):
-    for name, source in (("train", "valid"), ("train1", "test")):
-        for suffix in ("bin", "idx"):
-            shutil.copy(Path(lm_data) / f"{source}.{suffix}", tmp_path / f"{name}.{suffix}")
-    shutil.copy(Path(lm_data) / "dict.txt", tmp_path)
-    dictionary = load_dictionary(lm_data)
-    counts = count_tokens(lm_data, dictionary, "valid") + count_tokens(lm_data, dictionary, "test")
-    assert group_shares(tmp_path)["total"]["most"] == counts.max()
+    assert found["change_by_beta2"] == pytest.approx(change, rel=1e-9)
+    words = "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3%, unreliable"
+    assert counted.facts["prediction"].startswith(words)
 
 
 def test_group_shares_refuses_options(lm_data):
     for options, message in (
-        ({"data": lm_data, "beta2": 0.98}, "--beta2: expected a value in"),
-        ({"data": lm_data, "tokens_per_update": -4}, "--tokens-per-update: found -4; expected"),
+        ({"beta2": 0.98}, "--beta2: found it without --tokens-per-update"),
         ({"data": lm_data / "dict.txt"}, "--tokenizer: found none for the text"),
     ):
         with pytest.raises(UserError, match=message):
-            group_shares(**options)
+            group_shares(**{"data": lm_data, **options})
+
+
+@pytest.mark.parametrize("kind", ["text", "unseen words", "pairs"])
+def test_the_rarest_fifth_is_the_same_in_measures_gates_and_freezing(
+    lm_data, mt_data, tmp_path, kind
+):
+    """Tokens that are no target in training, whose gate is 0, are rare in training and unseen in
+    measures: words that only the dictionary has, also those of a source language; no fillers."""
+    base, languages, data = LM, None, lm_data
+    if kind == "pairs":
+        base, languages, data = MT, ("en", "de"), mt_data
+    elif kind == "unseen words":
+        text = ["w0 w1 w0 w9", "w1 w0 w3 w2 w2 w5 never"] * 3
+        splits, srcdict = dict.fromkeys(("train", "valid", "test"), text), lm_data / "dict.txt"
+        data = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
+    vocabulary = BinarizedVocabulary.load(data, languages)
+    counts, words, unseen = vocabulary.counts, {}, []
+    for index, word in enumerate(vocabulary.dictionary.symbols[4:], 4):
+        if counts[index]:
+            words[index] = int(counts[index])
+        elif not word.startswith("madeupword"):
+            unseen.append(index)
+    assert bool(unseen) == (kind != "text")
+    ascending = sorted(words.values())
+    number = int(0.2 * len(ascending) + 0.5)
+    sizes = {bisect_right(ascending, count): count for count in ascending}
+    threshold = sizes[min(sizes, key=lambda size: (abs(size - number), -size))]
+    rare = [index for index, count in words.items() if count <= threshold]
+
+    groups = vocabulary.groups("types")
+    assert groups.members("rare").tolist() == rare
+    assert not unseen or groups.members("unseen").tolist() == unseen
+    criterions = []
+    for options in (("agg", "--agg-rare-fraction", 0.2), ("freeze_rare", "--freeze-fraction", 0.2)):
+        criterions.append(build(data, "--criterion", *options, base=base)[-1])
+    agg, frozen = criterions
+    frozen.prepare()
+    agg.objective.count(counts.nonzero().squeeze(1).repeat_interleave(counts[counts > 0]))
+    agg.objective.commit_update()
+    gates = agg.objective.gates(None)
+    for found in (gates.rare, frozen.rare):
+        assert found.nonzero().squeeze(1).tolist() == sorted(rare + unseen)
+    for gate in (gates.g1, gates.g2):
+        assert not gate[unseen].any()

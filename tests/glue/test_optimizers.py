@@ -49,19 +49,15 @@ def test_embedding_adam_has_another_beta2_for_the_output_embedding(lm_data):
     assert own["params"][0].shape == (64, 16)
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.1])
-def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
-    """fairseq's Adam on copies, with the gradients that the trainer leaves; the coupled matrix
-    parts from it."""
-    trainer, _ = trainer_for(
-        lm_data, *COUPLED, "--criterion", "agg", "--agg-rare-fraction", 0.4, "--clip-norm", clip,
-        "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 3,
-    )  # fmt: skip
+def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data):
+    """Runs fairseq's Adam on copies, with the gradients that the trainer leaves."""
+    options = ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--clip-norm", 0.1)
+    schedule = ("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 3)
+    trainer, _ = trainer_for(lm_data, *COUPLED, *options, *schedule)
     parameters = dict(trainer.model.named_parameters())
-    copies = {
-        name: torch.nn.Parameter(parameter.detach().clone())
-        for name, parameter in parameters.items()
-    }
+    copies = {}
+    for name, parameter in parameters.items():
+        copies[name] = torch.nn.Parameter(parameter.detach().clone())
     adam = Adam(copies.values(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
     for batch in batches(trainer.cfg, trainer.task)[:5]:
         adam.param_groups[0]["lr"] = trainer.get_lr()
@@ -74,12 +70,9 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data, clip):
 
 
 def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
-    """Whose weight decay is a part of the gradient."""
-    options = (
-        "--optimizer", "adam_l2", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6,
-        "--weight-decay", 0.1,
-    )  # fmt: skip
-    optimizer = trainer_for(lm_data, *options, "--criterion", "mle")[0].optimizer.optimizer
+    options = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.1)
+    trainer, _ = trainer_for(lm_data, "--optimizer", "adam_l2", *options, "--criterion", "mle")
+    optimizer = trainer.optimizer.optimizer
     assert type(optimizer) is torch.optim.Adam
     expected = dict(lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, amsgrad=False)
     assert all(group.items() >= expected.items() for group in optimizer.param_groups)

@@ -45,25 +45,19 @@ def test_ratio_of_a_simulated_adam_is_that_of_the_formula():
 
 
 def test_equal_second_moments_are_gradient_descent(lm_runs, lm_data):
-    """And those of a training scale pushes more than pulls."""
     checkpoint = Checkpoint(lm_runs / "mle" / "checkpoint_last.pt")
-    of = ratios(checkpoint, lm_data)
-    groups = ("frequent", "medium", "rare")
-    assert of["rare"][0] > of["frequent"][0] > 0
-    assert of["rare"][1] == pytest.approx(of["rare"][0] * (1 - 0.999) / 2)
-    assert all(0 < of[group][2] < 100 for group in groups)
+    trained = ratios(checkpoint, lm_data)
+    assert trained["rare"][0] > trained["frequent"][0] > 0
+    assert trained["rare"][1] == pytest.approx(trained["rare"][0] * (1 - 0.999) / 2)
     for state in checkpoint.state["last_optimizer_state"]["state"].values():
         state["exp_avg_sq"].fill_(1e12)  # against which no gradient counts
-    assert [ratios(checkpoint, lm_data)[group][2] for group in groups] == pytest.approx(
-        [1.0] * 3, rel=1e-3
-    )
-    for option, other, found in (
-        ("ul_alpha", 0.5, "mle, adam, ul_alpha"),
-        ("_name", "agg", "agg, adam, ul_alpha"),
-    ):
+    equal = ratios(checkpoint, lm_data)
+    for group in ("frequent", "medium", "rare"):
+        assert 0 < trained[group][2] < 100
+        assert equal[group][2] == pytest.approx(1, rel=1e-3)
+    for option, other in (("ul_alpha", 0.5), ("_name", "agg")):
         checkpoint.state["cfg"]["criterion"][option] = other
-        with pytest.raises(
-            UserError,
-            match=f"found a training with {found}; expected mle or cross_entropy, and adam",
-        ):
+        name = checkpoint.state["cfg"]["criterion"]["_name"]
+        words = f"found a training with {name}, adam, ul_alpha; expected mle or cross_entropy, and"
+        with pytest.raises(UserError, match=words):
             ratios(checkpoint, lm_data)

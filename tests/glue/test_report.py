@@ -9,36 +9,30 @@ import pytest
 from agg_fairseq.cli.main import main
 from agg_fairseq.report import different_settings, models_of_runs, write_report
 from tests.commands import refused, run
+from tests.conftest import write_lines
+from tests.generate_logs import sentence
 
 
 @pytest.fixture(scope="module")
-def written(lm_runs, lm_data, tmp_path_factory):
+def html(lm_runs, lm_data, tmp_path_factory):
     """The report of two runs, and of what word-similarity says of them."""
     folder = tmp_path_factory.mktemp("report")
-    (folder / "PAIRS.txt").write_text("w0\tw1\t3\nw2\tw3\t1\nw0\tw4\t2\nw1\tw9\t5\n")
-    runs, data = [str(lm_runs / name) for name in ("mle", "agg")], ["--data", str(lm_data)]
-    words, page = str(folder / "words.json"), folder / "report.html"
-    assert (
-        main(
-            [
-                "word-similarity", *runs, *data, "--datasets", str(folder / "PAIRS.txt"), "--json",
-                words,
-            ]
-        )
-        == 0
-    )  # fmt: skip
-    options = ["--split", "train", "--max-texts", "3", "--results", words, "--output", str(page)]
-    assert main(["report", *runs, *data, *options]) == 0
-    return page
+    pairs, results, page = (folder / name for name in ("PAIRS.txt", "words.json", "report.html"))
+    pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw0\tw4\t2\nw1\tw9\t5\n")
+    given = (lm_runs / "mle", lm_runs / "agg", "--data", lm_data)
+    options = ("--split", "train", "--max-texts", 3, "--results", results, "--output", page)
+    for command in (
+        ("word-similarity", *given, "--datasets", pairs, "--json", results),
+        ("report", *given, *options),
+    ):
+        assert main([str(argument) for argument in command]) == 0
+    return page.read_text()
 
 
-def test_every_section_of_the_report(written):
-    html = written.read_text()
-    assert re.findall(r"<h2>(.*)</h2>", html) == [
-        "Runs and settings", "Learning curves", "Perplexity and predictions",
-        "Generated texts", "Embeddings",
-        "Other results", "Glossary",
-    ]  # fmt: skip
+def test_every_section_of_the_report(html):
+    sections = "Runs and settings|Learning curves|Perplexity and predictions|Generated texts"
+    sections += "|Embeddings|Other results|Glossary"
+    assert re.findall(r"<h2>(.*)</h2>", html) == sections.split("|")
     for words in (
         "▲ is better than mle", "--agg-rare-fraction", "PPL within rare",
         "I(W) ±", "PAIRS", "MSJ-2",
@@ -50,26 +44,21 @@ def test_every_section_of_the_report(written):
     assert not re.search(r'(?:src|href)="(?!#|data:)', html)
     assert set(re.findall(r'href="#([^"]*)"', html)) <= set(re.findall(r'id="([^"]*)"', html))
     row = re.search(r">PPL rare</a>.*?</tr>", html, re.DOTALL)[0]
-    mle, agg = (
-        float(value.replace(",", "")) for value in re.findall(r'<td class="[^"]*">([\d.,]+)', row)
-    )
+    values = re.findall(r'<td class="[^"]*">([\d.,]+)', row)
+    mle, agg = (float(value.replace(",", "")) for value in values)
     assert f"{100 * (agg / mle - 1):+.1f}%".replace("-", "−") in row
-    marked = re.compile(
-        r">([^<]*)</a>[^<]*</th>(?:(?!</tr>).)*?class=\"(?:better|worse)", re.DOTALL
-    )
-    titles = {*marked.findall(html[: html.index("<h2>Generated texts")])}
+    marked = r">([^<]*)</a>[^<]*</th>(?:(?!</tr>).)*?class=\"(?:better|worse)"
+    titles = set(re.findall(marked, html[: html.index("<h2>Generated texts")], re.DOTALL))
     assert titles and all(title == "PPL total" or "within" in title for title in titles)
 
 
 def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_path):
-    """From Python: a split that is not there, and a name that is never taken for HTML."""
+    """Asks for a split that is not there, with a name that is never taken for HTML."""
     name = '<b>alert("1")</b>'
     errors = write_report({name: lm_runs / "agg"}, lm_data, tmp_path / "r.html", split="dev")
     html = (tmp_path / "r.html").read_text()
-    assert (
-        len(errors) == 2
-        and html.count("error: ") == html.count("found no split &#39;dev&#39;") == 2
-    )
+    said = html.count("found no split &#39;dev&#39;")
+    assert len(errors) == said == html.count("error: ") == 2
     assert "<b>" not in html and "&lt;b&gt;alert" in html and html.count("<img ") == 3
 
 
@@ -77,13 +66,8 @@ def test_runs_of_other_seeds_are_one_model():
     def run(seed, **options):
         return {"cfg": {"common": {"seed": seed}, "criterion": {"_name": "agg", **options}}}
 
-    runs = {
-        "mle-1": run(1),
-        "agg-1": run(1, a=2),
-        "mle-2": run(2),
-        "agg-2": run(2, a=2),
-        "again": run(1),
-    }
+    runs = {"mle-1": run(1), "agg-1": run(1, a=2), "mle-2": run(2), "agg-2": run(2, a=2)}
+    runs["again"] = run(1)
     assert models_of_runs(runs) == {
         "mle-1 (2 seeds)": {"1": "mle-1", "2": "mle-2"},
         "agg-1 (2 seeds)": {"1": "agg-1", "2": "agg-2"},
@@ -92,24 +76,19 @@ def test_runs_of_other_seeds_are_one_model():
 
 
 def test_translation_runs(translator, mt_data, tmp_path, capsys):
-    """BLEU of another command; without a log there are no curves."""
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        shutil.copy(translator, tmp_path / name / "checkpoint_last.pt")
-        lines = (
-            f"T-0\tt1 t2 t3 t4 t5\nH-0\t-0.5\tt1 t2 t3 t4 {name}\nD-0\t-0.5\tt1 t2 t3 t4 {name}\n"
-        )
-        (tmp_path / f"{name}.log").write_text(lines)
+    runs, logs = (tmp_path / "a", tmp_path / "b"), []
+    for run_folder in runs:
+        run_folder.mkdir()
+        shutil.copy(translator, run_folder / "checkpoint_last.pt")
+        text = f"t1 t2 t3 t4 {run_folder.name}"
+        log = sentence(0, "t1 t2 t3 t4 t5", [(-0.5, text)])
+        logs.append(write_lines(tmp_path / f"{run_folder.name}.log", log))
     path, scores = tmp_path / "r.html", tmp_path / "bleu.json"
-    run(capsys, "bleu", tmp_path / "a.log", tmp_path / "b.log", "--json", scores)
-    run(
-        capsys, "report", tmp_path / "a", tmp_path / "b", "--data", mt_data, "--results", scores,
-        "-o", path,
-    )  # fmt: skip
+    run(capsys, "bleu", *logs, "--json", scores)
+    run(capsys, "report", *runs, "--data", mt_data, "--results", scores, "-o", path)
     html = path.read_text()
-    assert "BLEU" in html
+    assert "BLEU" in html and "No run has a log" in html
     assert "Perplexity and predictions" not in html
-    assert "No run has a log" in html
 
 
 def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypatch):
@@ -117,43 +96,29 @@ def test_report_refuses(lm_runs, lm_data, translator, tmp_path, capsys, monkeypa
     shutil.copy(translator, tmp_path / "mt" / "checkpoint_last.pt")
     monkeypatch.chdir(lm_runs)
     start = ("report", "--data", lm_data, "--output", tmp_path / "r.html")
-    for arguments, words in (
-        (("mle", tmp_path / "mt"), "found no language pair"),
-        (("mle", "--baseline", "x"), "--baseline: found 'x'; expected the name of a run: mle"),
-        (
-            ("mle", "--results", lm_data / "dict.txt"),
-            "expected what a command of agg-fairseq wrote to --json",
-        ),
+    for *arguments, words in (
+        ("mle", tmp_path / "mt", "found no language pair"),
+        ("mle", "--baseline", "x", "--baseline: found 'x'; expected the name of a run: mle"),
+        ("mle", "--results", lm_data / "dict.txt", "expected what a command of agg-fairseq wrote"),
     ):
         assert words in refused(capsys, *start, *arguments)
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert "found no jinja2, which this command needs; pip install '.[eval]'" in refused(
-        capsys, *start, "mle"
-    )
+    words = "found no jinja2, which this command needs; pip install '.[eval]'"
+    assert words in refused(capsys, *start, "mle")
 
 
 def test_settings_by_hand():
     """An option is shown where it comes first: the criterion's copy of the seed is none of its
     own."""
-
-    def different(*configurations):
-        return different_settings([{"cfg": one} for one in configurations])
-
-    first = {
-        "common": {"seed": 1, "log_file": "a"},
-        "criterion": {"_name": "mle", "seed": 1},
-        "model": None,
-    }
+    first = {"common": {"seed": 1, "log_file": "a"}, "criterion": {"_name": "mle", "seed": 1}}
     agg = {"_name": "agg", "seed": 2, "agg_alpha": 0.1, "agg_window": 0, "agg_static": False}
-    second = {
-        "common": {"seed": 2, "log_file": "b"},
-        "criterion": agg,
-        "optimizer": {"adam_betas": [0.9, 0.98]},
-    }
-    assert different(first, second) == [
+    second = {"common": {"seed": 2, "log_file": "b"}, "criterion": agg}
+    second["optimizer"] = {"adam_betas": [0.9, 0.98]}
+    states = [{"cfg": first | {"model": None}}, {"cfg": second}]
+    assert different_settings(states) == [
         ["--seed", "1", "2"],
         ["--criterion", "mle", "agg"],
         ["--agg-alpha", None, "0.1"],
         ["--adam-betas", None, "0.9 0.98"],
     ]
-    assert different(first, first) == []
+    assert different_settings(states[:1] * 2) == []

@@ -45,17 +45,13 @@ def steps(name, options, layer=None, updates=5):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_training_step_waits_once(case):
-    """For the number of positions that are common, rare and padding."""
+    """Waits for the number of positions that are common, rare and padding."""
     assert steps(*CASES[case]) == [1] * 5
 
 
-def test_a_log_unigram_bias_waits_for_no_device():
+def test_other_output_layers_wait_once():
+    """F²-Softmax waits for the number of positions in each class."""
     weight = torch.nn.Parameter(torch.randn(VOCABULARY, FEATURES))
     assert steps("mle", {}, UnigramLinear(weight, torch.arange(VOCABULARY))) == [1] * 5
-
-
-@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}])
-def test_f2_softmax_waits_once(options):
-    """For the number of positions in each class: which products there are to form depends on it."""
     layer = FactorizedSoftmax(FEATURES, torch.arange(VOCABULARY) % 4)
-    assert steps("f2_softmax", options, layer) == [1] * 5
+    assert steps("f2_softmax", {"label_smoothing": 0.1}, layer) == [1] * 5

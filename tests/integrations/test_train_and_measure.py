@@ -12,7 +12,7 @@ from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import PlainText, perplexity
-from agg_fairseq.evaluation.inputs import load_embedding_vocabulary
+from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.integrations import add_log_unigram, load_pretrained
 from agg_fairseq.integrations.transformers import GatedLoss
 from tests.commands import read_result
@@ -75,7 +75,7 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
     models, inputs = open_models([folder], ["m"]), PlainText(text, text)
     weight = model.get_output_embeddings().weight.float()
     assert models["m"].output_embedding.weight.equal(weight)
-    vocabulary = load_embedding_vocabulary(models, None, text)
+    vocabulary = load_vocabulary(models, None, text)
     assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
     assert vocabulary.counts[1] == text.read_text().split().count("w0")
 

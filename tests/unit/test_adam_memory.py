@@ -25,11 +25,3 @@ def test_forgotten_tokens_and_their_loss_are_those_computed_by_hand():
         4 * math.log(250.5003 / 34.657359) / 10_000, rel=1e-5
     )
     assert forgetting(COUNTS, 10, 0.999) == 0
-
-
-def test_doubling_the_half_life_gains_log_2_times_the_share_that_is_forgotten():
-    counts = torch.tensor([10, 90, 9900])
-    gain = forgetting(counts, 1, 0.99) - forgetting(counts, 1, 0.995)
-    assert gain == pytest.approx(
-        math.log(2) * 10 / 10_000 + 90 / 10_000 * math.log(111.6117 / 69.3147), rel=1e-3
-    )

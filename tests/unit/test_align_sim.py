@@ -26,14 +26,12 @@ def link_counts(*triples):
 
 def dense_align_sim(weight, links):
     """Eqs. 16–17, one word after the other."""
-    vocabulary = len(weight)
-    label = torch.zeros(vocabulary, vocabulary, dtype=torch.float64)
+    label = torch.zeros(len(weight), len(weight), dtype=torch.float64)
     for source, target, count in zip(links.source, links.target, links.count, strict=True):
         label[source, target] += count
         label[target, source] += count
     w = weight.double()
-    cosines = torch.nn.functional.cosine_similarity(w[:, None], w[None], dim=2)
-    inferred = (10 * cosines).softmax(1)
+    inferred = (10 * torch.nn.functional.cosine_similarity(w[:, None], w[None], dim=2)).softmax(1)
     values = torch.nn.functional.cosine_similarity(label, inferred, dim=1)
     return torch.where(label.any(1), values, math.nan)
 
@@ -44,11 +42,11 @@ def close(found, expected):
 
 @given(PAIRS, st.integers(1, 4))
 def test_against_the_equations(pairs, dimensions):
-    weight = torch.randn(V, dimensions)
-    links = link_counts(*pairs)
+    weight, links = torch.randn(V, dimensions), link_counts(*pairs)
     values = align_sim(weight, links)
     assert close(values, dense_align_sim(weight, links))
     assert torch.equal(links.tokens(), (~values.isnan()).nonzero().squeeze(1))
+    assert close(orthogonal_align_sim(links, V), align_sim(torch.eye(V), links))
 
 
 def test_rows_of_zeros_are_left_out():
@@ -62,19 +60,9 @@ def test_rows_of_zeros_are_left_out():
     assert align_sim(torch.zeros(2, 2), link_counts((0, 1, 1))).isnan().all()
 
 
-@given(PAIRS)
-def test_align_sim_of_orthogonal_embeddings(pairs):
-    links = link_counts(*pairs)
-    assert close(orthogonal_align_sim(links, V), align_sim(torch.eye(V), links))
-
-
 def test_group_means_leave_out_nan():
     groups = FrequencyGroups(torch.tensor([0, 0, 1, 2, -1]))
     values = torch.tensor([0.25, math.nan, math.nan, 0.5, 1.5]).double()
-    assert group_means(values, groups) == {
-        "frequent": 0.25,
-        "medium": None,
-        "rare": 0.5,
-        "total": 0.75,
-    }
+    expected = {"frequent": 0.25, "medium": None, "rare": 0.5, "total": 0.75}
+    assert group_means(values, groups) == expected
     assert set(group_means(values * math.nan, groups).values()) == {None}

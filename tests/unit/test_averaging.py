@@ -16,15 +16,19 @@ def models_of(*values, dtype=torch.float32):
     return named(*({"w": torch.tensor(value, dtype=dtype)} for value in values))
 
 
-def test_sums_where_the_dtype_would_not():
-    """2048 + 1 is 2048 in float16, and 60000 + 60000 infinite; 2^24 + 1 is 2^24 in float32. The
-    inputs stay."""
-    models = models_of(2048.0, 1.0, 1.0, dtype=torch.float16)
-    assert average_parameters(models)["w"].item() == 683.5  # of 683.33
-    assert [model["w"].item() for model in models.values()] == [2048, 1, 1]
-    assert average_parameters(models_of(60000.0, 60000.0, dtype=torch.float16))["w"].item() == 60000
-    assert average_parameters(models_of(2.0**24, 1.0, 1.0, 2.0))["w"].item() == 2**22 + 1
-    assert average_parameters(models_of(256.0, 1.0, 1.0, dtype=torch.bfloat16))["w"].item() == 86
+@pytest.mark.parametrize(
+    ("values", "dtype", "mean"),
+    [
+        ((2048.0, 1.0, 1.0), torch.float16, 683.5),  # of 683.33; 2048 + 1 would be 2048
+        ((60000.0, 60000.0), torch.float16, 60000),  # the sum would be infinite
+        ((2.0**24, 1.0, 1.0, 2.0), torch.float32, 2**22 + 1),  # 2^24 + 1 would be 2^24
+        ((256.0, 1.0, 1.0), torch.bfloat16, 86),
+    ],
+)
+def test_sums_where_the_dtype_would_not(values, dtype, mean):
+    models = models_of(*values, dtype=dtype)
+    assert average_parameters(models)["w"].item() == mean
+    assert tuple(model["w"].item() for model in models.values()) == values
 
 
 def tied(number):
@@ -43,43 +47,49 @@ def test_tied_parameters_stay_tied():
         "a": memory[:3],
         "b": memory[3:],
         "c": memory.view(2, 3)[0],
-        "t": memory.view(2, 3).t()[:1],
+        "t": memory.view(3, 2).t()[:1],
     }
     averaged = average_parameters(named(views, views))
     assert all(torch.equal(averaged[name], value) for name, value in views.items())
 
 
-def test_what_is_no_weight_must_be_the_same():
-    """Classes, also of a layer within a model; counts of a log-unigram bias; and what is no
-    floating-point number."""
-    layers = [
-        FactorizedSoftmax(3, torch.tensor(classes)) for classes in ([0, 1, 1, 2], [1, 0, 1, 2])
-    ]
-    weight = nn.Parameter(torch.zeros(3, 2))
-    biases = [UnigramLinear(weight, torch.tensor(counts)) for counts in ([4, 2, 0], [4, 2, 1])]
-    for modules, name in ((layers, "class_of_token"), (biases, "counts")):
-        states = [nn.ModuleDict({"out": module}).state_dict() for module in modules]
-        assert torch.equal(
-            average_parameters(named(states[0], states[0]))[f"out.{name}"], states[0][f"out.{name}"]
-        )
-        with pytest.raises(UserError, match=f"1.pt: found another out.{name} than in 0.pt"):
-            average_parameters(named(*states))
-    for dtype in (torch.int64, torch.bool):
-        assert average_parameters(models_of([1, 0], [1, 0], dtype=dtype))["w"].dtype == dtype
-        with pytest.raises(UserError, match="2.pt: found another w than in 0.pt"):
-            average_parameters(models_of([1, 0], [1, 0], [1, 1], dtype=dtype))
+FIXED = {
+    "class_of_token": lambda last: FactorizedSoftmax(3, torch.tensor([0, 1, 1 - last, last])),
+    "counts": lambda last: UnigramLinear(
+        nn.Parameter(torch.zeros(3, 2)), torch.tensor([4, 2, last])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_classes_and_counts_must_be_the_same(name):
+    first, second = (nn.ModuleDict({"out": FIXED[name](last)}).state_dict() for last in (0, 1))
+    averaged = average_parameters(named(first, first))
+    assert torch.equal(averaged[f"out.{name}"], first[f"out.{name}"])
+    with pytest.raises(UserError, match=f"1.pt: found another out.{name} than in 0.pt"):
+        average_parameters(named(first, second))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_what_is_no_floating_point_number_must_be_the_same(dtype):
+    assert average_parameters(models_of([1, 0], [1, 0], dtype=dtype))["w"].dtype == dtype
+    with pytest.raises(UserError, match="2.pt: found another w than in 0.pt"):
+        average_parameters(models_of([1, 0], [1, 0], [1, 1], dtype=dtype))
 
 
 @pytest.mark.parametrize(
-    ("second", "found"),
+    ("sizes", "found"),
     [
-        ({"a": torch.zeros(2)}, r"b \(3,\)"),
-        ({"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}, r"c \(1,\)"),
-        ({"a": torch.zeros(2), "b": torch.zeros(1)}, r"b \(1,\)"),
+        ({"a": 2}, r"b \(3,\)"),
+        ({"a": 2, "b": 3, "c": 1}, r"c \(1,\)"),
+        ({"a": 2, "b": 1}, r"b \(1,\)"),
     ],
 )
-def test_models_that_are_not_alike(second, found):
+def test_models_that_are_not_alike(sizes, found):
+    models = (
+        {name: torch.zeros(size) for name, size in one.items()} for one in ({"a": 2, "b": 3}, sizes)
+    )
     with pytest.raises(
         UserError, match=f"1.pt: found other parameters than in 0.pt, such as {found}"
     ):
-        average_parameters(named({"a": torch.zeros(2), "b": torch.zeros(3)}, second))
+        average_parameters(named(*models))

@@ -16,22 +16,18 @@ from agg_fairseq.errors import first_line
 
 
 def parsers(parser):
-    """A parser and those of its sub-commands."""
     yield parser
     for action in parser._actions:
-        for command in (
-            action.choices.values() if isinstance(action, argparse._SubParsersAction) else ()
-        ):
-            yield from parsers(command)
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers(command)
 
 
 def test_every_argument_has_a_help():
-    """Which can be formatted, with its default."""
     for parser in parsers(build_parser(COMMANDS)):
         assert parser.format_help() and parser.description
-        assert all(action.help or action.nargs == argparse.PARSER for action in parser._actions), (
-            parser.prog
-        )
+        for action in parser._actions:
+            assert action.help or action.nargs == argparse.PARSER, parser.prog
 
 
 def test_the_help_of_options_is_that_of_parameters():
@@ -47,10 +43,8 @@ def test_the_help_of_options_is_that_of_parameters():
             result: another.
         """
 
-    assert descriptions(function) == {
-        "first": "one of a and b: c",
-        "topk": "K of them; default: all",
-    }
+    expected = {"first": "one of a and b: c", "topk": "K of them; default: all"}
+    assert descriptions(function) == expected
     assert descriptions(lambda first: first) == {}
 
 
@@ -95,12 +89,8 @@ def test_the_doctor_says_what_cannot_work(capsys, monkeypatch):
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda name: [Distribution])
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
-    for words in (
-        "ve-fairseq and fairseq install the same",
-        "--load-checkpoint-on-all-dp",
-        "numpy<2",
-    ):
-        assert words in printed
+    assert "ve-fairseq and fairseq install the same" in printed
+    assert "--load-checkpoint-on-all-dp" in printed and "numpy<2" in printed
 
 
 def test_the_doctor_runs_without_torch():
@@ -113,11 +103,9 @@ def test_the_doctor_runs_without_torch():
 
 
 def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
-    """torch lists them below its first line."""
+    state = {"weight": torch.zeros(4, 2), "scale": torch.zeros(1)}
     with pytest.raises(RuntimeError) as caught:
-        torch.nn.Linear(2, 3).load_state_dict(
-            {"weight": torch.zeros(4, 2), "scale": torch.zeros(1)}
-        )
+        torch.nn.Linear(2, 3).load_state_dict(state)
     line = first_line(caught.value)
     assert "\n" not in line
     assert line.startswith("RuntimeError: Error(s) in loading state_dict for Linear:")

@@ -1,8 +1,7 @@
-"""What takes counts takes no shares of a text."""
-
 import pytest
 import torch
 
+from agg_fairseq import metrics
 from agg_fairseq.f2 import mefmax
 from agg_fairseq.functional import (
     agg_gates,
@@ -13,12 +12,6 @@ from agg_fairseq.functional import (
     rarest,
     tokens_from_rank,
     whole_counts,
-)
-from agg_fairseq.metrics import (
-    frequency_groups,
-    frequency_mass_groups,
-    occurrence_groups,
-    relative_frequency_groups,
 )
 from agg_fairseq.objective import AgpsObjective
 from agg_fairseq.objective.face import face_weights
@@ -35,21 +28,19 @@ TAKE_COUNTS = {
     "face_weights": face_weights,
     "log_unigram": log_unigram,
     "forgetting": lambda counts: torch.tensor(forgetting(counts, 10, 0.9)),
-    "mefmax": mefmax,
-    "frequency_groups": lambda counts: frequency_groups(counts).of_token,
-    "relative_frequency_groups": lambda counts: relative_frequency_groups(counts).of_token,
-    "frequency_mass_groups": lambda counts: frequency_mass_groups(counts).of_token,
-    "occurrence_groups": lambda counts: occurrence_groups(counts).of_token,
-}
+    "mefmax": mefmax,  # which takes integers alone
+    **{name: lambda counts, name=name: getattr(metrics, name)(counts).of_token for name in (
+        "frequency_groups", "relative_frequency_groups", "frequency_mass_groups", "occurrence_groups",
+    )},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TAKE_COUNTS)
 def test_shares_are_no_counts(name):
     function = TAKE_COUNTS[name]
-    for wrong in (COUNTS / COUNTS.sum(), COUNTS / 1e6, COUNTS * torch.nan, -COUNTS.double()):
-        with pytest.raises(ValueError, match="counts"):
-            function(wrong)
-    if name != "mefmax":  # which takes integers alone
+    with pytest.raises(ValueError, match="counts"):
+        function(COUNTS / COUNTS.sum())
+    if name != "mefmax":
         assert function(COUNTS.double()).equal(function(COUNTS))
 
 
@@ -58,5 +49,8 @@ def test_what_whole_counts_takes():
     counts = torch.tensor([2**40, 3, 0])
     for same in (counts, counts.double(), counts.double() * (1 - 1e-4), counts.int().clamp(max=9)):
         assert whole_counts(same)[1:].tolist() == [3, 0] and whole_counts(same).dtype == torch.int64
+    for wrong in (counts / 7, counts * torch.nan, -counts.double()):
+        with pytest.raises(ValueError, match="whole numbers from 0"):
+            whole_counts(wrong)
     with pytest.raises(ValueError, match=r"counts of 4 tokens, got shape \(3,\)"):
         whole_counts(counts, 4)

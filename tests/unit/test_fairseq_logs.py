@@ -14,7 +14,6 @@ NOISE = [
     "INFO: 'T-0' is no sentence",
     "Generate test with beam=5: BLEU4 = 31.23",
     "A-0\t0-0 1-1",
-    "WARNING | x",
 ]
 TWO = sentence(0) + sentence(1)
 
@@ -28,30 +27,21 @@ def without(start):
 
 
 def test_sentences_in_any_order(tmp_path):
-    blocks = [
-        sentence(i, f"reference {i}", [(-i, f"hypothesis {i}")], str.upper) for i in range(12)
-    ]
-    lines = [line for block in blocks for line in block] + NOISE
-    for _ in range(5):
-        random.shuffle(lines)
-        log = read(tmp_path, lines)
-        assert log.references == [f"reference {i}" for i in range(12)]
-        assert log.tokens == [f"hypothesis {i}" for i in range(12)]
-        assert log.texts == [f"HYPOTHESIS {i}" for i in range(12)]
-        assert log.decoded
-    assert not read(tmp_path, TWO).decoded
+    lines = [*NOISE]
+    for i in range(12):
+        lines += sentence(i, f"reference {i}", [(-i, f"hypothesis {i}")], str.upper)
+    random.shuffle(lines)
+    log = read(tmp_path, lines)
+    assert log.references == [f"reference {i}" for i in range(12)]
+    assert log.tokens == [f"hypothesis {i}" for i in range(12)]
+    assert log.texts == [f"HYPOTHESIS {i}" for i in range(12)]
+    assert log.decoded and not read(tmp_path, TWO).decoded
     assert read(tmp_path, without("S")).tokens == ["h", "h"]
 
 
 @pytest.mark.parametrize(
     ("scores", "best"),
-    [
-        ((-2.0, -1.0, -3.0), 1),
-        ((-1.0, -2.0), 0),
-        ((-1.0, -1.0), 0),
-        (("nan", -9.0), 1),
-        (("-inf", "-1e-3"), 1),
-    ],
+    [((-2.0, -1.0, -3.0), 1), ((-1.0, -1.0), 0), (("nan", -9.0), 1), (("-inf", "-1e-3"), 1)],
 )
 def test_best_of_several_hypotheses(tmp_path, scores, best):
     hypotheses = [(score, f"h{index}") for index, score in enumerate(scores)]
@@ -60,7 +50,7 @@ def test_best_of_several_hypotheses(tmp_path, scores, best):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "T-0", "a\u2028b", "a\u0085b", "Translated 5 sentences", "日本", "\\", '"']
+    "text", ["", "T-0", "a\u2028b\u0085c", "Translated 5 sentences", "日本 \\"]
 )
 def test_characters_of_texts_are_kept(tmp_path, text):
     """A byte-order mark is none."""
@@ -76,10 +66,7 @@ def test_characters_of_texts_are_kept(tmp_path, text):
         (without("H-1"), "found 2 T-…, 1 H-…, 2 D-… lines"),
         (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 1 T-…, 2 H-…, 1 D-… lines"),
         (TWO + ["T-1\tr"], "found 3 T-…, 2 H-…, 2 D-… lines"),
-        (
-            sentence(0) + sentence(2),
-            "found no id 1; run fairseq-generate --required-batch-size-multiple 1",
-        ),
+        (sentence(0) + sentence(2), "found no id 1; run fairseq-generate --required-batch-size"),
         (["H-0\t-0.5"], "line 1: found half a line"),
     ],
 )
@@ -118,16 +105,12 @@ def test_a_log_of_training_is_read_in_both_forms(tmp_path):
 def test_what_is_trained_again_replaces_what_was(tmp_path):
     """A run that was resumed from update 15 with another --log-interval, and one that began anew in
     the same file."""
-    log = tmp_path / "train.log"
-    numbers = ((10, 9), (20, 8), (30, 7), (18, 8.5), (25, 7.5))
-    lines = [
-        f'{{"epoch": 1, "loss": "{loss}", "num_updates": "{update}"}}' for update, loss in numbers
-    ]
-    log.write_text("\n".join(lines))
-    assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == [
-        (10, 9),
-        (18, 8.5),
-        (25, 7.5),
-    ]
-    log.write_text("\n".join([*lines, lines[0]]))
-    assert [entry["num_updates"] for entry in read_log(log)] == [10]
+    log, lines = tmp_path / "train.log", []
+    for update, loss in ((10, 9), (20, 8), (30, 7), (18, 8.5), (25, 7.5)):
+        lines.append(f'{{"epoch": 1, "loss": "{loss}", "num_updates": "{update}"}}')
+    for written, expected in (
+        (lines, [(10, 9), (18, 8.5), (25, 7.5)]),
+        ([*lines, lines[0]], [(10, 9)]),
+    ):
+        log.write_text("\n".join(written))
+        assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == expected

@@ -25,12 +25,16 @@ def test_groups_by_hand():
 
 
 def test_relative_frequency_groups_by_hand():
-    """Of 1,000,000 tokens: 10 are 1e-5 exactly, still frequent; 1 is 1e-6, still medium; 0 is
-    unseen, and of 2,000,000, 1 is rare."""
+    """Of 1,000,000 tokens, 10 are 1e-5 exactly, still frequent, and 1 is 1e-6, still medium; of
+    2,000,000, it is rare."""
     counts = torch.tensor([0, 999_976, 10, 9, 1, 4, 0])
     groups = relative_frequency_groups(counts, excluded=torch.arange(7) == 0)
-    expected = {"frequent": [1, 2], "medium": [3, 4, 5], "rare": [], "unseen": [6]}
-    assert members_of(groups) == expected
+    assert members_of(groups) == {
+        "frequent": [1, 2],
+        "medium": [3, 4, 5],
+        "rare": [],
+        "unseen": [6],
+    }
     counts[1] += 1_000_000
     assert relative_frequency_groups(counts).members("rare").tolist() == [4]
 
@@ -47,4 +51,4 @@ def test_mass_groups_by_hand():
     expected = {"frequent": [2, 5], "medium": [3], "rare": [0], "very rare": [4], "unseen": [1]}
     assert members_of(groups) == expected
     shares = group_shares(torch.tensor([2, 2, 5, 1]), groups)
-    assert shares == {"frequent": 0.75, "medium": 0, "rare": 0, "very rare": 0, "unseen": 0.25}
+    assert shares == dict.fromkeys(expected, 0) | {"frequent": 0.75, "unseen": 0.25}

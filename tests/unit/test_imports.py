@@ -48,23 +48,20 @@ def row_of(module):
 
 def imported_by(module, path):
     """The modules of the package that a file imports, also inside functions."""
-    package = (
-        f"agg_fairseq.{module}"
-        if path.name == "__init__.py"
-        else f"agg_fairseq.{module}".rpartition(".")[0]
-    )
+    package = f"agg_fairseq.{module}"
+    if path.name != "__init__.py":
+        package = package.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            for name in [f"{source}.{alias.name}" for alias in node.names]:
-                file = PACKAGE.parent / name.replace(".", "/")
-                yield (name if file.is_dir() or file.with_suffix(".py").is_file() else source)[
-                    len("agg_fairseq.") :
-                ]
+            for alias in node.names:
+                file = PACKAGE.parent / f"{source}.{alias.name}".replace(".", "/")
+                is_module = file.is_dir() or file.with_suffix(".py").is_file()
+                name = f"{source}.{alias.name}" if is_module else source
+                yield name.removeprefix("agg_fairseq").removeprefix(".")
 
 
 def modules():
-    """The names and files of the modules of the package, without its name."""
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
         if module not in ("__init__", "__main__"):

@@ -1,5 +1,7 @@
 """What an output layer computes, in every precision."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -22,8 +24,6 @@ LAYERS = {
 
 
 class Layer(nn.Linear):
-    """Counts how often it is called."""
-
     def __init__(self, after, bias):
         super().__init__(24, 500, bias)
         self.after, self.calls = after, []
@@ -33,16 +33,20 @@ class Layer(nn.Linear):
         return self.after(super().forward(features))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "mixed"),
-    [
-        (torch.float64, None), (torch.float32, None), (torch.bfloat16, None),
-        (torch.float16, None), (torch.float32, torch.bfloat16), (torch.float32, torch.float16),
-    ],
-    ids=str,
-)  # fmt: skip
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize(("bias", "size"), [(False, 1.0), (True, 1.0), (False, 1e-4)])
+PRECISIONS = itertools.cycle([
+    (torch.float64, None), (torch.float32, None), (torch.bfloat16, None),
+    (torch.float16, None), (torch.float32, torch.bfloat16), (torch.float32, torch.float16),
+    (torch.float64, None),
+])  # fmt: skip
+CASES = [
+    (kind, bias, size, *next(PRECISIONS))
+    for bias, size in ((False, 1.0), (True, 1.0), (False, 1e-4))
+    for kind in LAYERS
+]
+"""The seven precisions in turn: each layer with three of them."""
+
+
+@pytest.mark.parametrize(("kind", "bias", "size", "dtype", "mixed"), CASES)
 def test_in_every_precision(kind, bias, size, dtype, mixed):
     """s and c within the rounding of the dtypes; the layer is asked once in training and once in
     validation, and has its W as before."""
@@ -71,7 +75,6 @@ def test_in_every_precision(kind, bias, size, dtype, mixed):
 
 
 def test_a_bias_that_is_computed_is_known_also_without_gradients():
-    """As in validation, where it has no history."""
     layer = UnigramLinear(nn.Parameter(torch.randn(5, 3)), torch.tensor([4, 3, 2, 1, 0]))
     with torch.no_grad():
         found = linear_logits(layer, layer, torch.zeros(1, 3), layer)

@@ -13,28 +13,14 @@ COUNTS = torch.tensor([50, 30, 0, 15, 5, 0])
 
 def test_log_unigram_by_hand():
     """One occurrence is added to each of the 6 tokens; 100 were counted."""
-    expected = [math.log(smoothed / 106) for smoothed in (51, 31, 1, 16, 6, 1)]
-    assert log_unigram(COUNTS).tolist() == pytest.approx(expected)
-    assert log_unigram(torch.zeros(4, dtype=torch.int64)).tolist() == pytest.approx(
-        [-math.log(4)] * 4
-    )
-    assert log_unigram(torch.tensor([2**40, 0])).tolist() == pytest.approx(
-        [0, -40 * math.log(2)], abs=1e-6
-    )
+    assert_close(log_unigram(COUNTS), (torch.tensor([51, 31, 1, 16, 6, 1]) / 106).log())
+    large = log_unigram(torch.tensor([2**40, 0]))
+    assert large.tolist() == pytest.approx([0, -40 * math.log(2)], abs=1e-6)
 
 
 def layer_of(dtype=torch.float32, **options):
-    torch.manual_seed(0)
-    return UnigramLinear(nn.Parameter(torch.randn(6, 3, dtype=dtype)), COUNTS, **options)
-
-
-def test_the_layer_is_a_linear_layer_with_that_bias():
-    layer, features = layer_of(torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    assert_close(layer(features), features @ layer.weight.T + log_unigram(COUNTS))
-    with torch.no_grad():
-        layer.bias_shift += torch.arange(6)
-    expected = features @ layer.weight.T + log_unigram(COUNTS) + torch.arange(6)
-    assert_close(layer(features), expected, check_dtype=False)
+    weight = torch.randn(6, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    return UnigramLinear(nn.Parameter(weight), COUNTS, **options)
 
 
 def test_the_shift_has_the_gradient_of_the_bias():
@@ -46,17 +32,10 @@ def test_the_shift_has_the_gradient_of_the_bias():
     assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)
 
 
-def test_a_fixed_bias_is_no_parameter():
-    layer = layer_of(learned=False)
-    assert [name for name, _ in layer.named_parameters()] == ["weight"]
-    assert torch.equal(layer.bias, log_unigram(COUNTS)) and not layer.bias.requires_grad
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_does_not_round_the_bias(dtype):
-    layer = layer_of().to(dtype)
+def test_half_precision_does_not_round_the_bias():
+    layer = layer_of().half()
     assert torch.equal(layer.bias, log_unigram(COUNTS)) and layer.bias.dtype == torch.float32
-    assert layer(torch.ones(1, 3, dtype=dtype)).dtype == dtype
+    assert layer(torch.ones(1, 3).half()).dtype == torch.float16
 
 
 def test_a_moving_average_of_states_keeps_the_counts():

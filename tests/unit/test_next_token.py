@@ -65,14 +65,11 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     offsets = statistics.fit_offsets()
 
     def nll(free):
-        shift = torch.cat([torch.zeros(1), torch.tensor(free), torch.zeros(1)]).double()[
-            groups.of_token
-        ]
+        shift = torch.tensor([0, *free, 0]).double()[groups.of_token]
         return -(log_probs + shift).log_softmax(1).gather(1, target[:, None]).mean().item()
 
-    best = minimize(
-        nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12}
-    )
+    options = {"xatol": 1e-6, "fatol": 1e-12}
+    best = minimize(nll, offsets[1:].numpy() + 1, method="Nelder-Mead", options=options)
     assert offsets[0] == 0 and offsets[1:].tolist() == pytest.approx(best.x.tolist(), abs=1e-4)
     assert offsets[2] > 190
     calibrated, unchanged = statistics.calibrated(offsets), statistics.calibrated(0 * offsets)
@@ -101,3 +98,16 @@ def test_no_offset_of_a_group_without_targets(groups, predictions):
     log_probs, target = predictions
     with pytest.raises(UserError, match="found no rare targets"):
         added(groups, (log_probs, target % 7), keep_positions=True).fit_offsets()
+
+
+def test_unseen_tokens_keep_their_logits(predictions):
+    groups = frequency_groups(torch.arange(V).flip(0))
+    assert groups.names[-1] == "unseen"
+    assert added(groups, predictions, keep_positions=True).fit_offsets()[-1] == 0
+
+
+@pytest.mark.parametrize(("nll", "perplexity"), [(700.0, math.exp(700)), (710.0, math.inf)])
+def test_perplexity_is_infinite_beyond_the_range_of_numbers(groups, nll, perplexity):
+    statistics = NextTokenStatistics(groups)
+    statistics.update(torch.full((1, V), -nll), torch.tensor([0]))
+    assert statistics.compute()["perplexity"]["total"] == pytest.approx(perplexity)

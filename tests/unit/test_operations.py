@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from agg_fairseq.f2 import TokenClasses, factorized_cross_entropy
 from agg_fairseq.functional import Gates, gated_likelihood, softmax_layer
 from agg_fairseq.objective import AggObjective, Objective
+from tests.pretend_cuda import CUDA, PretendCuda, there
 
 V, D, N = 64, 8, 40
 
@@ -28,7 +30,6 @@ class Operations(TorchDispatchMode):
 
 
 def operations(step, chunks, monkeypatch):
-    """Of one chunk, and outside of chunks; the first call is not counted."""
     numbers = []
     for number in (1, chunks):
         monkeypatch.setattr(softmax_layer, "CHUNK_ELEMENTS", V * N // number)
@@ -65,3 +66,15 @@ def test_operations_of_a_step(kind, of_chunk, outside, monkeypatch):
 
     found = operations(step, 5, monkeypatch)
     assert found[0] <= of_chunk and found[1] <= outside, found
+
+
+def test_f2_with_label_smoothing_takes_as_many_operations_for_any_number_of_classes():
+    """On a GPU; without label smoothing, each product is that of a group of classes."""
+    numbers = []
+    for size in (2, 16):
+        classes = TokenClasses.of(torch.arange(V) // (V // size))
+        inputs = torch.randn(N, D), torch.randn(V, D), torch.randn(size, D), torch.arange(N)
+        with PretendCuda(), Operations() as counted:
+            factorized_cross_entropy(*there((*inputs, classes), CUDA), label_smoothing=0.1)
+        numbers.append(counted.found.total())
+    assert numbers[0] == numbers[1] < 80, numbers

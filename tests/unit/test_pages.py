@@ -1,7 +1,7 @@
-"""The pages: links resolve, options exist, README links every page, and numbers are those of docs/results.
+"""The pages: links resolve, options exist, and numbers are those of docs/results.
 
-A table of measured numbers follows a comment `<!--results:NAME.json-->`. The file has each number of the table, by the
-names of its row and its column, as docs/README.md describes.
+A table of measured numbers follows a comment `<!--results:NAME.json-->`. The file has each number of the table by row
+and column, as docs/README.md describes.
 """
 
 import functools
@@ -32,17 +32,20 @@ TABLE = re.compile(
 NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
+def without_code(page):
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
 def anchors(page):
-    """Of the headings, as GitHub makes them."""
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    """The anchors of a page's headings on GitHub."""
+    headings = re.findall(r"^#+ (.*)", without_code(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_links_resolve():
     broken = []
     for page in PAGES:
-        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+        text = re.sub(r"`[^`\n]*`", "", without_code(page))
         for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
             path, _, anchor = link.partition("#")
             target = page.parent / path if path else page
@@ -52,13 +55,11 @@ def test_links_resolve():
 
 
 def test_options_exist():
-    """In the sources of this package and of fairseq: written out, or as fields of a dataclass."""
+    """In the sources of this package and of fairseq, written out or as fields of a dataclass."""
     fairseq = importlib.util.find_spec("fairseq") or pytest.skip("needs fairseq")
-    folders = [ROOT / name for name in ("agg_fairseq", "scripts", "benchmarks", "examples")]
-    files = [
-        path for folder in (*folders, Path(fairseq.origin).parent) for path in folder.rglob("*.py")
-    ]
-    files += (ROOT / "scripts").rglob("*.sh")
+    files = [*(ROOT / "scripts").rglob("*.sh"), *Path(fairseq.origin).parent.rglob("*.py")]
+    for name in ("agg_fairseq", "scripts", "benchmarks", "examples"):
+        files += (ROOT / name).rglob("*.py")
     text = "\n".join(path.read_text(errors="replace") for path in files)
     fields = re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)
     known = {"--" + field.replace("_", "-") for field in fields}
@@ -76,17 +77,14 @@ def test_readme_is_short_and_links_every_page():
 
 
 def cells(line):
-    """The cells of a line of a table, without markup."""
     texts = re.split(r"(?<!\\)\|", line.strip().strip("|"))
     return [" ".join(re.sub(r"[*`†]|\[(.*?)\]\(.*?\)", r"\1", text).split()) for text in texts]
 
 
 def read_results(path):
-    """The labels but that of the seed, and for each row, by the titles of the columns, the list of
-    what a cell shows.
+    """The labels but that of the seed; and the rows, by column the list of numbers that a cell shows.
 
-    Rows of several seeds are averaged; `mean` and `deviation` stand for seeds whose own numbers
-    were not kept.
+    Several seeds are averaged; `mean` and `deviation` stand for seeds whose numbers were not kept.
     """
     result = json.loads(path.read_text(encoding="utf-8"))
     rows = {}
@@ -101,8 +99,7 @@ def read_results(path):
 
 
 def values_of_row(row, columns):
-    """The values by the titles of their columns. `columns` are these, or keys by measure, as in
-    what commands write to --json."""
+    """The values by title. `columns` are titles, or keys by measure, as commands write to --json."""
     if isinstance(columns, list):
         return {title: row.get(title) for title in columns}
     values = {}
@@ -117,8 +114,7 @@ def values_of_row(row, columns):
 
 
 def shown(values):
-    """What a cell shows of the values by seed: nothing, a number, several, or mean and standard
-    deviation."""
+    """What a cell shows of the values by seed: any number of numbers, or mean and deviation."""
     if {*values} <= {"mean", "deviation"}:
         mean = values.get("mean")
         if isinstance(mean, list):
@@ -139,7 +135,7 @@ def is_shown(number, value):
 
 
 def errors_of_table(file, lines):
-    """What a table of a page has otherwise than its file, which may have more rows and columns."""
+    """The differences of a table from its file, which may have more rows and columns."""
     labels, results = read_results(RESULTS / file)
     header, _, *rows = map(cells, lines)
     split = len(labels)
@@ -158,7 +154,7 @@ def errors_of_table(file, lines):
 
 
 def errors_of_page(text):
-    """What the tables of a page have otherwise than their files."""
+    """The differences of the tables of a page from their files."""
     wrong = []
     for file, table in TABLE.findall(text):
         lines = table.splitlines()
@@ -176,7 +172,7 @@ def test_tables_have_the_numbers_of_their_files(page):
 
 WORDS = "no one two three four five six seven eight nine ten eleven".split()
 CLAIMS = {}
-"""By page, a function that yields what its sentences say of numbers in docs/results."""
+"""By page, a function that yields its phrases with numbers from docs/results."""
 
 
 def claims_of(page):
@@ -190,12 +186,10 @@ def results(file):
 
 
 def facts(file):
-    """What a file of results says beside its numbers."""
     return json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["facts"]
 
 
 def percent(new, old):
-    """The change from one cell to another, in percent."""
     return 100 * (new[0] / old[0] - 1)
 
 
@@ -206,7 +200,6 @@ def signed(change):
 
 
 def size(change):
-    """A cell of changes in percent, without the sign."""
     return f"{abs(change[0])}% ± {change[1]}"
 
 
@@ -223,9 +216,10 @@ def is_hit(predicted, measured):
 
 
 def gains():
-    """Of each training with 0.999: s, and the measured change of the perplexity, both in percent."""
-    yield from ((row["s"][0], row["three seeds"][0]) for row in results("rule").values())
-    yield from ((row["s"][0], row["measured"][0]) for row in results("rule-chosen").values())
+    """s of each training with 0.999, and the measured change of the perplexity, both in percent."""
+    for file, title in (("rule", "three seeds"), ("rule-chosen", "measured")):
+        for row in results(file).values():
+            yield row["s"][0], row[title][0]
     for file in ("which-cure", "large-vocabulary"):
         claim = facts(file)["claims"]["0.999 for 0.98"]
         yield claim["s"], claim["PPL total"][0]
@@ -237,10 +231,10 @@ def gains():
         yield facts(file)["predicted"]["s"], percent(rows[new]["PPL total"], rows[old]["PPL total"])
 
 
-def effect_of_old_text(text, share, part):
-    """The change in percent of the perplexity of the old or the new text."""
+def gain_of_old_text(text, share, part):
+    """By how many percent old text changes the perplexity of the old or the new text."""
     rows = results("fine-tuning-old-text")
-    return percent(rows[share][f"{text}: {part}"], rows["none"][f"{text}: {part}"])
+    return abs(percent(rows[share][f"{text}: {part}"], rows["none"][f"{text}: {part}"]))
 
 
 @claims_of("README.md")
@@ -255,15 +249,10 @@ def readme():
     yield f"; with three seeds at {few['s'][0]}%, {times} times what the rule says"
     hits = [is_hit(row["predicted"][0], row["seed 1"][0]) for row in rule.values()]
     texts = [name for name in rule if not name.startswith("the same")]
-    yield (
-        f"before {WORDS[len(hits)]} trainings (0.3 to 0.7 million parameters, {WORDS[len(texts)]} "
-        f"texts)"
-    )
+    yield f"before {WORDS[len(hits)]} trainings"
+    yield f"million parameters, {WORDS[len(texts)]} texts)"
     yield f"[right for {WORDS[sum(hits)]}]"
-    yield (
-        f"then before {WORDS[len(results('kept-texts'))]} on other texts, one [of 42 million]"
-        f"(docs/results.md#a-model-of-42-million-parameters), and right for all"
-    )
+    yield f"then before {WORDS[len(results('kept-texts'))]} on other texts, one [of 42 million]"
     claims = facts("which-cure")["claims"]
     for claim, total in (("0.999 for 0.98", "PPL total"), ("agg for mle", "calibrated PPL total")):
         changes = claims[claim]
@@ -272,22 +261,14 @@ def readme():
     larger = results("larger")
     new, old = (larger[name]["PPL total"] for name in ("AGG, β₂ = 0.98", "likelihood, β₂ = 0.98"))
     yield f"with the default α, [{signed(percent(new, old))}]"
-    effects = {
-        part: [
-            effect_of_old_text(text, "1%", part) for text in ("captions", "documentation", "GCIDE")
-        ]
-        for part in ("old", "new")
-    }
-    (of_new,) = {f"{change:.0f}%" for change in effects["new"]}
-    yield "{:.0f}%, {:.0f}% and {:.0f}%, for {} of the new text's".format(
-        *(-change for change in effects["old"]), of_new
-    )
-    uniq = {
-        decoding: row["Uniq"][0]
-        for (of, _, decoding), row in results("f2").items()
-        if of == "MefMax"
-    }
-    yield f"[{WORDS[round(uniq['decoupled'] / uniq['joint'])]} times]"
+    texts = ("captions", "documentation", "GCIDE")
+    old = (gain_of_old_text(text, "1%", "old") for text in texts)
+    (new,) = {f"{gain_of_old_text(text, '1%', 'new'):.0f}%" for text in texts}
+    yield "{:.0f}%, {:.0f}% and {:.0f}%, for {} of the new text's".format(*old, new)
+    uniq = {}
+    for (model, _, decoding), row in results("f2").items():
+        uniq[model, decoding] = row["Uniq"][0]
+    yield f"[{WORDS[round(uniq['MefMax', 'decoupled'] / uniq['MefMax', 'joint'])]} times]"
     half_lives = (math.log(2) / (1 - beta2) for beta2 in (0.95, 0.98, 0.999))
     yield "({:.0f} for β₂ = 0.95, {:.0f} for 0.98, {:.0f} for 0.999)".format(*half_lives)
     yield f"β₂ = 0.95, that is {50_257 / (math.log(2) / 0.05 * 5e5):.1%}"
@@ -306,15 +287,12 @@ def rule():
     assert ratios == sorted(ratios, reverse=True)
     yield "W alone was the better, the wider the model"
     chosen = results("rule-chosen").values()
-    yield (
-        f"{WORDS[len(chosen)].capitalize()} trainings, in [rule-chosen.json](results/rule-chosen.json), "
-        f"all of them hits"
-    )
+    yield f"{WORDS[len(chosen)].capitalize()} trainings, in [rule-chosen.json]"
     shares, falls = ([abs(row[title][0]) for row in chosen] for title in ("s", "measured"))
     yield f"s of {span(shares, 1, '%')}, the perplexity fell by {span(falls, 1, '%')}"
-    rows = list(results("rule").values())
-    misses = [row for row in rows if not is_hit(row["predicted"][0], row["seed 1"][0])]
-    texts = [name for name in results("rule") if not name.startswith("the same")]
+    rows = results("rule")
+    misses = [row for row in rows.values() if not is_hit(row["predicted"][0], row["seed 1"][0])]
+    texts = [name for name in rows if not name.startswith("the same")]
     yield f"{WORDS[len(rows) - len(misses)]} of {WORDS[len(rows)]}, on {WORDS[len(texts)]} texts"
     yield from (f"| {signed(row['seed 1'])} (miss) |" for row in misses)
     *_, (_, demo) = gains()
@@ -327,33 +305,24 @@ def rule():
 @claims_of("docs/which-cure.md")
 def which_cure():
     claims = facts("which-cure")["claims"]
-    beta2, beta2_for_agg = claims["0.999 for 0.98"], claims["0.999 for agg with 0.98"]
-    total, frequent, medium, rare = (
-        size(beta2[f"PPL {name}"])
-        for name in ("total", "within frequent", "within medium", "within rare")
+    beta2, of_agg = claims["0.999 for 0.98"], claims["0.999 for agg with 0.98"]
+    within = (size(beta2[f"PPL within {name}"]) for name in ("frequent", "medium", "rare"))
+    yield f"lowers the total by {size(beta2['PPL total'])}, and PPL within by " + (
+        "{} (frequent), {} (medium) and {} (rare)".format(*within)
     )
-    yield (
-        f"lowers the total by {total}, and PPL within by {frequent} (frequent), {medium} (medium) and "
-        f"{rare} (rare). The total is {size(beta2_for_agg['PPL total'])} below that of AGG with 0.98 "
-        f"(both calibrated: {size(beta2_for_agg['calibrated PPL total'])})"
-    )
+    yield f"{size(of_agg['PPL total'])} below that of AGG with 0.98"
     agg, agg_999 = claims["agg for mle"], claims["agg for mle, 0.999"]
-    yield (
-        f"lowers the total by {size(agg['PPL total'])} (both calibrated: "
-        f"{size(agg['calibrated PPL total'])}), and PPL within rare by {size(agg['PPL within rare'])}. "
-        f"**With 0.999, it raises** the total by {size(agg_999['PPL total'])}, and PPL within rare by "
-        f"{size(agg_999['PPL within rare'])}."
-    )
+    for changes in (of_agg, agg):
+        yield f"(both calibrated: {size(changes['calibrated PPL total'])})"
+    for verb, changes in (("lowers", agg), ("**With 0.999, it raises**", agg_999)):
+        yield f"{verb} the total by {size(changes['PPL total'])}"
+        yield f", and PPL within rare by {size(changes['PPL within rare'])}."
     bias = claims["bias-fixed for mle"]
-    yield (
-        f"lowers the total by {size(bias['PPL total'])} with β₂ = 0.98, and gains nothing with 0.999 "
-        f"(+{size(bias['with 0.999'])})"
-    )
+    yield f"lowers the total by {size(bias['PPL total'])} with β₂ = 0.98, and gains nothing"
+    yield f"(+{size(bias['with 0.999'])})"
     longer = claims["0.999 for 0.98, 32,640 updates, seed 1"]
-    yield (
-        f"from {longer['from']} to {longer['to']}: the gain shrinks from "
-        f"{-longer['seed 1 after 16,320 updates']}% to {100 - 100 * longer['to'] / longer['from']:.1f}%"
-    )
+    first, last = -longer["seed 1 after 16,320 updates"], 100 - 100 * longer["to"] / longer["from"]
+    yield f"from {longer['from']} to {longer['to']}: the gain shrinks from {first}% to {last:.1f}%"
     ppl = claims["PPL rare; which seeds was not recorded"]
     yield f"{ppl['mle']:,} with plain likelihood, and {ppl['agg']:,} with AGG"
     yield f"the two have {ppl['calibrated mle']:,} and {ppl['calibrated agg']:,}"
@@ -367,16 +336,14 @@ def which_cure():
 @claims_of("docs/why.md")
 def why():
     x = {name: row["x"][0] for name, row in results("n-and-x").items()}
-    yield (
-        f"x is [{min(x.values())} to {max(x.values())}](results/n-and-x.json) for a token that "
-        f"occurs five times: {x['AGG, the released code']} for AGG's, with 0.98, but also "
-        f"{x['F²-Softmax']} for F²-Softmax's"
-    )
+    yield f"x is [{min(x.values())} to {max(x.values())}](results/n-and-x.json)"
+    yield f"{x['AGG, the released code']} for AGG's, with 0.98, but also {x['F²-Softmax']} for"
     point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     x, ratio = point["x"][0], point["pushes/pulls"][0]
     yield f"({ratio:.1f} for {1 / (1 - x):.1f} at x = {x:.2f})"
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
-    yield f"lowers the total by {size(vast['PPL total'])}, and PPL within rare by {size(vast['PPL within rare'])}"
+    total, within = size(vast["PPL total"]), size(vast["PPL within rare"])
+    yield f"lowers the total by {total}, and PPL within rare by {within}"
 
 
 @claims_of("docs/performance.md")
@@ -391,68 +358,58 @@ def performance():
         yield words.format(*speed[name])
 
 
+def ratios(rows, name, to, part=0, size=None):
+    """The ratios of time (part 0) or memory (1) of two rows, at one size or at all."""
+    sizes = [size] if size else rows[name]
+    return [rows[name][size][part] / rows[to][size][part] for size in sizes]
+
+
 @claims_of("docs/performance.md, on a GPU")
 def performance_on_a_gpu():
     of, of_f2, about = results("gpu-criterions"), results("gpu-f2"), facts("gpu-criterions")
-    (optimizers,) = about["claims"].values()
-
-    def ratios(rows, name, to, part=0, size=None):
-        """Of time (part 0) or memory (1), at one size or at all."""
-        sizes = [size] if size else rows[name]
-        return [rows[name][size][part] / rows[to][size][part] for size in sizes]
-
     yield f"`mle` takes {span(ratios(of, 'mle', 'compiled cross_entropy'))} times"
-    yield (
-        f"`agg` takes {span(ratios(of, 'agg', 'mle'), 2)} times as long as `mle`, `unlikelihood` up to "
-        f"{max(ratios(of, 'unlikelihood', 'mle')):.2f}"
-    )
+    yield f"`agg` takes {span(ratios(of, 'agg', 'mle'), 2)} times as long as `mle`"
+    yield f"`unlikelihood` up to {max(ratios(of, 'unlikelihood', 'mle')):.2f}"
     losses = [name for name in of if f"{name}, before" in of and name != "ul + agg"]
     time, memory = (
         [ratios(of, name, "cross_entropy", part, "128,256, 8,192, 4,096")[0] for name in losses]
         for part in (0, 1)
     )
-    yield (
-        f"all take {span(time, 2)} times as long as `cross_entropy`, with {span(memory, 2)} of its memory"
-    )
-    profile, mle = (
-        about["profile of mle"],
-        (next(iter(rows["mle"].values()))[0] for rows in (of_f2, of)),
-    )
-    yield (
-        f"the GPU works for {profile['kernels, ms']:.2f} ms (torch's profiler); the rest of {span([*mle])} "
-        f"ms is the host, which launches {profile['operations launched by the host']} operations"
-    )
+    yield f"{span(time, 2)} times as long as `cross_entropy`, with {span(memory, 2)} of its memory"
+    profile = about["profile of mle"]
+    yield f"the GPU works for {profile['kernels, ms']:.2f} ms (torch's profiler)"
+    mle = [next(iter(rows["mle"].values()))[0] for rows in (of_f2, of)]
+    yield f"{span(mle)} ms is the host"
+    yield f"launches {profile['operations launched by the host']} operations"
+    (optimizers,) = about["claims"].values()
     own, foreach, fused = (  # 1.245 is 1.25
         f"{optimizers[name] + 1e-9:.2f}"
         for name in ("EmbeddingAdam", "AdamW, foreach", "AdamW, fused")
     )
     yield f"takes {own} ms, of AdamW {foreach}, fused {fused}"
-    yield (
-        f"MefMax takes {span(ratios(of_f2, 'MefMax', 'mle'), 2)} times as long as `mle`, and with label "
-        f"smoothing {span(ratios(of_f2, 'MefMax, label smoothing 0.1', 'mle'))}"
-    )
-    joint, greedy, sampled = (
-        span([
-            ratio
-            for number in (1, 160)
-            for ratio in ratios(
-                of_f2, f"generation, {decoding}, {number} per step",
-                f"generation, full softmax, {number} per step",
+    yield f"MefMax takes {span(ratios(of_f2, 'MefMax', 'mle'), 2)} times as long as `mle`"
+    smoothed = ratios(of_f2, "MefMax, label smoothing 0.1", "mle")
+    yield f"with label smoothing {span(smoothed)}"
+    for decoding, words in (
+        ("joint", "`joint` takes {} times as long as the full softmax"),
+        ("greedy-class", "`greedy-class` {}"),
+        ("sample-class", "`sample-class` {}"),
+    ):
+        found = []
+        for number in (1, 160):
+            row, full = (
+                f"generation, {name}, {number} per step" for name in (decoding, "full softmax")
             )
-        ])
-        for decoding in ("joint", "greedy-class", "sample-class")
-    )  # fmt: skip
-    yield (
-        f"`joint` takes {joint} times as long as the full softmax, `greedy-class` {greedy}, "
-        f"`sample-class` {sampled}"
-    )
+            found += ratios(of_f2, row, full)
+        yield words.format(span(found))
 
 
 @claims_of("docs/huggingface.md")
 def huggingface():
-    words = "{} with `mle`, {} with `mle` and 0.999, {} with `agg` (window of 20), {} with `agg` and a fixed bias, "
-    words += "and {} with the bias and 0.999"
-    yield words.format(*(row["PPL total"][0] for row in results("huggingface").values()))
+    words = "{} with `mle`, {} with `mle` and 0.999, {} with `agg` (window of 20), {} with `agg` and a fixed bias"
+    *found, last = (row["PPL total"][0] for row in results("huggingface").values())
+    yield words.format(*found)
+    yield f"{last} with the bias and 0.999"
 
 
 @claims_of("docs/results.md")
@@ -465,11 +422,11 @@ def results_md():
 @claims_of("examples/awd_lstm/README.md")
 def awd_lstm():
     rows = results("awd-lstm")
-    first, cosreg, tuned = (
+    found = [
         rows[f"AWD-LSTM{of}"]["alone"][0] for of in ("", ", CosReg", ", fine-tuned for 4 epochs")
-    )
+    ]
     cached = rows["AWD-LSTM"]["with a cache of 2,000"][0]
-    yield f"from {first:g} to {cosreg:g}, {tuned:g} and {cached:g}"
+    yield "from {:g} to {:g}, {:g} and {:g}".format(*found, cached)
 
 
 @claims_of("docs/method.md")
@@ -477,23 +434,21 @@ def method():
     windows = facts("which-cure")["claims"][
         "window, 4,080 updates with 0.98, seed 1, version 0.2.0"
     ]
-    yield (
-        f"{windows['mle']} with plain likelihood, {windows['one epoch']} with AGG and a window of one epoch "
-        f"(2,040 updates), and {windows['200']} with a window of 200"
-    )
+    yield f"{windows['mle']} with plain likelihood, {windows['one epoch']} with AGG and a window of"
+    yield f"{windows['200']} with a window of 200"
 
 
 @claims_of("docs/fine-tuning.md")
 def fine_tuning():
     captions, documentation = (
-        -effect_of_old_text(text, "1%", "old") for text in ("captions", "documentation")
+        gain_of_old_text(text, "1%", "old") for text in ("captions", "documentation")
     )
     yield f"by {captions:.0f}% ± 3 and {documentation:.0f}% ± 3"
-    (old_1, new_1), (old_5, new_5) = (
-        [abs(effect_of_old_text("GCIDE", share, part)) for part in ("old", "new")]
-        for share in ("1%", "5%")
-    )
-    yield f"lowers it by {old_1:.0f}% for {new_1:.1f}%, and 5% by {old_5:.0f}% for {new_5:.1f}%"
+    for share, words in (
+        ("1%", "by {:.0f}% for {:.1f}%, and"),
+        ("5%", "5% by {:.0f}% for {:.1f}%"),
+    ):
+        yield words.format(*(gain_of_old_text("GCIDE", share, part) for part in ("old", "new")))
 
 
 @pytest.mark.parametrize("claims", CLAIMS)
@@ -503,48 +458,38 @@ def test_sentences_have_the_numbers_of_the_files(claims):
 
 
 def test_every_percentage_of_the_readme_is_compared():
-    text = " ".join(re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL).split())
+    text = " ".join(without_code(README).split())
     for sentence in readme():
         text = text.replace(sentence, "")
-    assert {*re.findall(r"[\d.]+%|± [\d.]+", text)} <= {
-        "1%",
-        "30%",
-    }  # of old text; s above 1%; rarest
+    # of old text; s above 1%; rarest
+    assert {*re.findall(r"[\d.]+%|± [\d.]+", text)} <= {"1%", "30%"}
 
 
-def test_all_predictions_for_texts_that_were_kept_are_hits():
-    kept = results("kept-texts").values()
-    assert all(is_hit(row["rule"][0], row["change"][0]) for row in kept) and len(kept) == 4
-    chosen = results("rule-chosen").values()
-    assert all(is_hit(row["rule"][0], row["measured"][0]) for row in chosen) and len(chosen) == 11
+@pytest.mark.parametrize(("file", "title"), [("kept-texts", "change"), ("rule-chosen", "measured")])
+def test_all_predictions_for_texts_that_were_kept_are_hits(file, title):
+    assert all(is_hit(row["rule"][0], row[title][0]) for row in results(file).values())
 
 
 def test_every_file_of_results_is_shown_and_says_where_it_is_from():
     text = "\n".join(page.read_text() for page in PAGES)
-    named = {file for file, _ in TABLE.findall(text)} | {
-        *re.findall(r"results/([\w-]+\.json)\)", text),
-        "",
-    }
-    assert {path.name for path in RESULTS.glob("*.json")} | {""} == named
-    for path in RESULTS.glob("*.json"):
-        facts = json.loads(path.read_text(encoding="utf-8"))["facts"]
-        assert {"command", "commit", "machine", "versions"} <= facts.keys(), path
+    named = {file for file, _ in TABLE.findall(text) if file}
+    named |= {*re.findall(r"results/([\w-]+\.json)\)", text)}
+    assert {path.name for path in RESULTS.glob("*.json")} == named
+    for file in named:
+        assert {"command", "commit", "machine", "versions"} <= facts(file[:-5]).keys(), file
 
 
 def test_results_of_runs_are_collected(tmp_path, monkeypatch):
-    """By scripts/results.py, for a table whose cells are mean and deviation of two seeds."""
     (tmp_path / "docs" / "results").mkdir(parents=True)
     (tmp_path / "t.tsv").write_text("# A table\n\teval/PPL total\teval/E/O rare\nmle\nagg\n")
+    columns = {"perplexity": ["total", "rare"], "expected_over_observed": ["rare"]}
     for seed, total in (("a", 10.0), ("b", 13.0)):
-        (tmp_path / seed / "mle").mkdir(parents=True)
         row = {"perplexity": {"total": total, "rare": 1.0}, "expected_over_observed": {"rare": 0.5}}
-        columns = {"perplexity": ["total", "rare"], "expected_over_observed": ["rare"]}
-        result = Result({"mle": row}, columns, {"split": "test"})
-        (tmp_path / seed / "mle" / "eval.json").write_text(json.dumps(result.json()))
+        path = tmp_path / seed / "mle" / "eval.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(Result({"mle": row}, columns, {}).json()))
     monkeypatch.setattr(collect, "ROOT", tmp_path)
     runs = [str(tmp_path / seed) for seed in "ab"]
     collect.main(["NAME", str(tmp_path / "t.tsv"), *runs, "--command", "make demo"])
-    labels, rows = read_results(tmp_path / "docs" / "results" / "NAME.json")
-    assert labels == [""] and rows.keys() == {("mle",)}
-    assert rows["mle",]["PPL total"] == pytest.approx([11.5, 4.5**0.5])
-    assert rows["mle",]["E/O rare"] == [0.5]
+    _, rows = read_results(tmp_path / "docs" / "results" / "NAME.json")
+    assert rows == {("mle",): {"PPL total": pytest.approx([11.5, 4.5**0.5]), "E/O rare": [0.5]}}

@@ -23,14 +23,13 @@ finish corpus words '{}'
 
 
 def started(folder, program, **variables):
-    command = [
-        "bash",
-        "-c",
-        f". {ROOT}/scripts/data/preparation.sh; set -- ; parse workers vocabulary -- ; {program}",
-    ]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    shared = (
+        f". {ROOT}/scripts/data/preparation.sh; set -- ; parse workers vocabulary -- ; {program}"
+    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
+    environment = {**os.environ, **variables}
     return subprocess.Popen(
-        command, cwd=folder, env={**os.environ, **variables}, start_new_session=True, **pipes
+        ["bash", "-c", shared], env=environment, start_new_session=True, **options
     )
 
 
@@ -48,7 +47,6 @@ def server():
 
 
 def fetch(folder, *urls, digests=f"{MD5} {SHA256}"):
-    """The file, and what went wrong."""
     status, _, err = run(folder, f"fetch file '{digests}' {' '.join(urls)}")
     target = folder / "data" / "downloads" / "file"
     assert status in (0, 2) and target.exists() is not bool(status)
@@ -82,15 +80,11 @@ def test_a_file_that_is_there_is_checked_and_never_replaced(server, tmp_path):
 
 
 def prepared(folder, then="true", settings="corpus=some"):
-    bin_ = (
+    binarized = (
         'mkdir -p "$output/data-bin"; touch "$output/data-bin"/{a.bin,dict.txt,preprocess.output}; '
     )
-    return run(
-        folder,
-        STAGES.replace("finish", f"{bin_}finish").replace("grep", "true"),
-        then=then,
-        settings=settings,
-    )
+    program = STAGES.replace("finish", f"{binarized}finish").replace("grep", "true")
+    return run(folder, program, then=then, settings=settings)
 
 
 def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path):

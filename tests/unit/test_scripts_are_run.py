@@ -1,7 +1,6 @@
-"""Each file of scripts/ is run by a test. Those of tables are recorded as they run, by
-end_to_end/test_tables.py; the others are named here, with the test that runs them."""
+"""Each file of scripts/ is run by a test: those of tables as end_to_end/test_tables.py records, the
+others by tests that name them; and the commands of all tables exist."""
 
-import ast
 import os
 import runpy
 import shlex
@@ -14,41 +13,27 @@ from agg_fairseq.cli.main import build_parser
 from tests.conftest import ROOT
 from tests.reproducing import PROGRAMS, SCRIPTS
 
-SOURCED = {
-    "env.sh",
-    "in_venv.sh",
-    "data/language_model.sh",
-    "data/preparation.sh",
-    "data/wikitext.sh",
-}
-RUN_BY = {
-    "end_to_end/test_reproduce.py: test_the_index_lists_the_scripts_also_where_nobody_reads_on": "reproduce.sh",
-    "end_to_end/test_setup.py: test_a_second_run_installs_nothing": "setup.sh",
-    "end_to_end/test_train.py: test_a_training_is_interrupted_and_resumed": "train.sh",
-    "end_to_end/test_train.py: test_configurations_and_options_that_are_refused": "command.py",
-    "end_to_end/test_translation.py: test_archives_of_wmt": "wmt14_en_de/prepare.sh data/plain_text.py data/encode.py",
-    "end_to_end/test_wikitext.py: test_a_text_and_another_one_in_its_tokens": "data/learn_sentencepiece.py",
-    "end_to_end/test_wikitext.py: test_every_form_gives_the_same_text": "wikitext2/prepare.sh",
-    "end_to_end/test_wikitext.py: test_ids_of_gpt2": "wikitext103/prepare.sh",
-    "end_to_end/test_wikitext.py: test_the_documentation_of_python": "text/prepare.sh data/python_documentation.py",
-    "unit/test_pages.py: test_results_of_runs_are_collected": "results.py",
-}  # fmt: skip
+SOURCED = ("env.sh", "in_venv.sh", "language_model.sh", "preparation.sh", "wikitext.sh")
 
 
 def test_every_script_is_run_by_a_test():
-    named = {file for files in RUN_BY.values() for file in files.split()}
-    scripts = ROOT / "scripts"
-    paths = [path for kind in ("sh", "py") for path in scripts.rglob(f"*.{kind}")]
-    assert {str(path.relative_to(scripts)) for path in paths} == named | SOURCED | {
-        *SCRIPTS,
-        *PROGRAMS,
-    }
-    sources = "\n".join(path.read_text() for path in paths if path.suffix == ".sh")
-    assert all(f'/{file}"' in sources for file in SOURCED)
-    for test in RUN_BY:
-        module, _, name = test.partition(": ")
-        text = (ROOT / "tests" / module).read_text()
-        assert name in {getattr(statement, "name", "") for statement in ast.parse(text).body}, test
+    paths = [path for kind in ("sh", "py") for path in (ROOT / "scripts").rglob(f"*.{kind}")]
+    sources = "\n".join(path.read_text() for path in paths)
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for path in paths:
+        name = str(path.relative_to(ROOT / "scripts"))
+        if path.name in SOURCED:
+            assert f'/{path.name}"' in sources, name
+        elif name not in {*SCRIPTS, *PROGRAMS}:
+            module = f"scripts.{name[:-3].replace('/', '.')}".rpartition(".")
+            named = (
+                f"scripts/{name}",
+                f"from {'.'.join(module[::2])} import",
+                f"from {module[0]} import {module[2]}",
+            )
+            assert (
+                any(way in tests for way in named) or f'prepare("{name.partition("/")[0]}"' in tests
+            ), name
 
 
 PROGRAMS_OF_OTHERS = "awk cat echo fairseq-generate fairseq-preprocess grep shuf wc".split()

@@ -33,46 +33,31 @@ def write(path, text):
 
 @pytest.fixture
 def gpt2_files(tmp_path):
-    """A vocabulary of a few letters, and five merges."""
-    ids = {piece: 100 + index for index, piece in enumerate(GPT2_PIECES)}
+    ids = json.dumps({piece: 100 + index for index, piece in enumerate(GPT2_PIECES)})
+    merges = "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
     return {
-        "gpt2_encoder_json": write(tmp_path / "encoder.json", json.dumps(ids)),
-        "gpt2_vocab_bpe": write(
-            tmp_path / "vocab.bpe", "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
-        ),
+        "gpt2_encoder_json": write(tmp_path / "encoder.json", ids),
+        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
     }
 
 
 def test_a_hand_made_encoder_json_is_read_or_refused(gpt2_files):
-    """Each part of it left out or of another type."""
     file = gpt2_files["gpt2_encoder_json"]
     for changed in changes(json.loads(file.read_text())):
         file.write_text(json.dumps(changed))
         with contextlib.suppress(UserError):
-            words = TokenizerOptions("gpt2", **gpt2_files).word_tokenizer(
-                dictionary_of("100", "low")
-            )
+            words = word_tokenizer("gpt2", dictionary_of("100", "low"), **gpt2_files)
             assert all(isinstance(row, int) for row in words.indices("lower"))
 
 
 def test_words_are_tokens():
     words = word_tokenizer("words", dictionary_of("low", "Slow"))
-    assert words.split("lower") == ["lower"]
-    assert [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")] == [
-        [4],
-        [5],
-        [],
-        [],
-        [],
-    ]
-    assert words.readable("15496") == "15496"
+    assert words.split("lower") == ["lower"] and words.readable("15496") == "15496"
+    found = [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")]
+    assert found == [[4], [5], [], [], []]
     pieces = word_tokenizer("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
-    assert [pieces.split(word) for word in ("list", "▁list", "ed", "sea")] == [
-        ["▁list"],
-        ["▁list"],
-        ["ed"],
-        ["Ġsea"],
-    ]
+    found = [pieces.split(word) for word in ("list", "▁list", "ed", "sea")]
+    assert found == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
 
 
 def test_pieces_of_gpt2(gpt2_files):
@@ -81,15 +66,13 @@ def test_pieces_of_gpt2(gpt2_files):
     strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
-    ids = word_tokenizer(
-        "gpt2", dictionary_of(*map(str, range(100, 111)), "madeupword0000"), **gpt2_files
-    )
+    numbers = map(str, range(100, 111))
+    ids = word_tokenizer("gpt2", dictionary_of(*numbers, "madeupword0000"), **gpt2_files)
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
-    first = TokenizerOptions("gpt2", **gpt2_files, after_space=False).word_tokenizer(
-        dictionary_of(*GPT2_PIECES)
-    )
+    options = TokenizerOptions("gpt2", **gpt2_files, after_space=False)
+    first = options.word_tokenizer(dictionary_of(*GPT2_PIECES))
     assert first.split("lower") == ["l", "ow", "er"]
 
 
@@ -97,25 +80,18 @@ def test_pieces_of_sentencepiece(tmp_path):
     """As in running text, where the pieces of `low` come before those of the word."""
     import sentencepiece
 
-    model = io.BytesIO()
-    sentences = iter(["low lower lowest slow slower so we were low"] * 20)
-    options = {
-        "sentence_iterator": sentences,
-        "model_writer": model,
-        "vocab_size": 16,
-        "minloglevel": 2,
-    }
-    sentencepiece.SentencePieceTrainer.train(**options)
-    (tmp_path / "model").write_bytes(model.getvalue())
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "model"))
+    path, model = tmp_path / "model", io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["low lower lowest slow slower so we were low"] * 20),
+        model_writer=model, vocab_size=16, minloglevel=2,
+    )  # fmt: skip
+    path.write_bytes(model.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
-    words = word_tokenizer(
-        "sentencepiece", dictionary_of(*pieces), sentencepiece_model=tmp_path / "model"
-    )
+    words = word_tokenizer("sentencepiece", dictionary_of(*pieces), sentencepiece_model=path)
     for word in ("low", "slower", "☃", "x-ray"):
-        assert [*words.split("low"), *words.split(word)] == processor.encode(
-            f"low {word}", out_type=str
-        )
+        expected = processor.encode(f"low {word}", out_type=str)
+        assert [*words.split("low"), *words.split(word)] == expected
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
 
 
@@ -145,16 +121,19 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 
-def test_codes_of_the_other_program(tmp_path):
-    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a
-    lone `</w>`."""
-    for kind, codes, said in (
+@pytest.mark.parametrize(
+    ("kind", "codes", "said"),
+    [
         ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
         ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
         ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
-    ):
-        with pytest.raises(UserError, match=said):
-            word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
+    ],
+)
+def test_codes_of_the_other_program(kind, codes, said, tmp_path):
+    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a
+    lone `</w>`."""
+    with pytest.raises(UserError, match=said):
+        word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
 
 
 @pytest.mark.parametrize("kind", KINDS)

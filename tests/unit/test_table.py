@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from pathlib import Path
 
 import pytest
 from tokenizers import ByteLevelBPETokenizer
@@ -14,47 +13,52 @@ from agg_fairseq.result import Result
 from scripts.table import main
 from scripts.texts import readable
 from scripts.wikitext103.f2_table_9 import wins
-from tests.conftest import ROOT, read_lines
+from tests.conftest import ROOT, read_lines, table_cells
 
 
 def read(path):
     lines = [line for line in read_lines(path) if not line.startswith("#")]
     header, *rows = csv.reader(lines, delimiter="\t")
-    return header[1:], {row[0]: [cell for cell in row[1:]] for row in rows}
+    return header[1:], {row[0]: row[1:] for row in rows}
 
 
-def save(folder, row, file, values, columns):
-    (folder / row).mkdir(parents=True, exist_ok=True)
-    (folder / row / f"{file}.json").write_text(json.dumps(Result(values, columns, {}).json()))
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\n")
+    return path
 
 
-def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
+def save(folder, total=3.0, settings=None):
+    """What a run of `scripts/` leaves of a row: a perplexity in `a.json`, and its settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"x": {"perplexity": {"total": total}}}
+    (folder / "a.json").write_text(json.dumps(Result(values, {"perplexity": ["total"]}, {}).json()))
+    if settings is not None:
+        (folder / "settings.json").write_text(json.dumps(settings))
+
+
+def test_ours_beside_the_papers_means_over_seeds_and_changes(table, tmp_path, capsys):
     """By hand: of 100 and 200 the sample deviation is 100/√2; 100 to 110 and 200 to 210 are +10%
     and +5%.
 
     In percent where the metric is shown so; the human text is in the files of the other rows."""
-    table = tmp_path / "t.tsv"
     table.write_text(
         "# Title\n\ta/PPL\tb/SB-2\nmle\t1.5\t-\nagg\t2\nother (quoted)\t3\nhuman\t-\t7\n"
     )
-    for seed, (first, second) in enumerate(((100.0, 110.0), (200.0, 210.0))):
-        for row, total in (("mle", first), ("agg", second)):
-            save(
-                tmp_path / f"seed-{seed}", row, "a", {"x": {"perplexity": {"total": total}}},
-                {"perplexity": ["total"]},
-            )  # fmt: skip
-        bleu = {name: {"self_bleu": {"2": 0.5}} for name in ("x", HUMAN)}
-        save(tmp_path / f"seed-{seed}", "mle", "b", bleu, {"self_bleu": ["2"]})
-    main([str(table), str(tmp_path / "seed-0"), str(tmp_path / "seed-1"), "--changes"])
+    bleu = Result(
+        {name: {"self_bleu": {"2": 0.5}} for name in ("x", HUMAN)}, {"self_bleu": ["2"]}, {}
+    )
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for run, mle in zip(runs, (100.0, 200.0), strict=True):
+        save(run / "mle", mle)
+        save(run / "agg", mle + 10)
+        (run / "mle" / "b.json").write_text(json.dumps(bleu.json()))
+    main([str(table), *map(str, runs), "--changes"])
     printed = capsys.readouterr().out
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in printed.splitlines()
-        if line.startswith("|")
-    ]
     assert printed.startswith("Title\n\n")
-    assert lines[0] == ["", "PPL, paper", "PPL", "SB-2, paper", "SB-2"]
-    assert lines[2:] == [
+    assert table_cells(printed) == [
+        ["", "PPL, paper", "PPL", "SB-2, paper", "SB-2"],
         ["mle", "1.5", "150.00 ± 70.71", "—", "50.0"],
         ["agg", "2", "160.00 ± 70.71", "—", "not run"],
         ["Δ agg", "—", "+7.5% ± 3.5", "—", "—"],
@@ -63,69 +67,62 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(tmp_path, capsys):
     ]
 
 
-def test_a_column_that_a_file_does_not_have_is_noted(tmp_path, capsys):
-    table = tmp_path / "t.tsv"
+def test_a_column_that_a_file_does_not_have_is_noted(table, tmp_path, capsys):
     table.write_text("\ta/PPL\nmle\n")
-    columns = {"perplexity": ["rare", "total"]}
-    save(tmp_path, "mle", "a", {"x": {"perplexity": {"total": 1.0}}}, columns)
+    (tmp_path / "mle").mkdir()
+    found = Result({"x": {"perplexity": {"total": 1.0}}}, {"perplexity": ["rare", "total"]}, {})
+    (tmp_path / "mle" / "a.json").write_text(json.dumps(found.json()))
     main([str(table), str(tmp_path)])
     assert capsys.readouterr().out.startswith("Found no column PPL in a.json: mle\n\n")
 
 
-def test_trainings_that_are_no_seeds_of_each_other_are_refused(tmp_path, capsys):
-    """Of those that are, what was changed is said."""
-    table = tmp_path / "t.tsv"
-    table.write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\n")
-    start = "checkpoint.finetune_from_model"
-    runs, settings = [str(tmp_path / name) for name in "ab"], {start: ["../first/best.pt", "1"]}
-    for run, updates in zip(runs, (5, 6), strict=True):
-        for name in ("first", "other"):
-            (Path(run) / name).mkdir(parents=True)
-            of_run = {"common.seed": updates, "max_update": 5 if name == "first" else updates}
-            (Path(run) / name / "settings.json").write_text(json.dumps(of_run))
-    for change, message in (
-        ({"common.seed": 2, start: ["../first/best.pt", "2"]}, None),
-        (
-            {"common.seed": 2, start: ["../other/best.pt", "2"]},
-            "found other settings (start max_update: 5, 6)",
-        ),
+START = "checkpoint.finetune_from_model"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"common.seed": 2, START: ["../first/best.pt", "2"]}, None),
+        ({"common.seed": 2, START: ["../other/best.pt", "2"]}, "found other settings (start max_update: 5, 6)"),
         ({"common.seed": 1}, "agg: found the seeds [1, 1]; expected each once"),
         (
             {"common.seed": 2, "criterion.agg_alpha": 0.1},
             "b/agg: found other settings (criterion.agg_alpha: 0.05, 0.1); expected trainings that",
         ),
-    ):
-        first = settings | {"common.seed": 1, "criterion.agg_alpha": 0.05}
-        for run, of_run in zip(runs, (first, first | change), strict=True):
-            save(
-                Path(run),
-                "agg",
-                "a",
-                {"x": {"perplexity": {"total": 3.0}}},
-                {"perplexity": ["total"]},
-            )
-            (Path(run) / "agg" / "settings.json").write_text(
-                json.dumps(of_run | {"changed": "ALPHA=0.05"})
-            )
-        if message is None:
-            main([str(table), *runs])
-            assert "Title\nNot as published (ALPHA=0.05): agg\n\n" in capsys.readouterr().out
-        else:
-            with pytest.raises(UserError, match=re.escape(message)):
-                main([str(table), *runs])
+    ],
+)  # fmt: skip
+def test_trainings_that_are_no_seeds_of_each_other_are_refused(
+    change, message, table, tmp_path, capsys
+):
+    first = {
+        START: ["../first/best.pt", "1"],
+        "common.seed": 1,
+        "criterion.agg_alpha": 0.05,
+        "changed": "ALPHA=0.05",
+    }
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for run, updates, settings in zip(runs, (5, 6), (first, first | change), strict=True):
+        save(run / "first", settings={"common.seed": updates, "max_update": 5})
+        save(run / "other", settings={"common.seed": updates, "max_update": updates})
+        save(run / "agg", settings=settings)
+    if message is None:
+        main([str(table), *map(str, runs)])
+        assert "Title\nNot as published (ALPHA=0.05): agg\n\n" in capsys.readouterr().out
+    else:
+        with pytest.raises(UserError, match=re.escape(message)):
+            main([str(table), *map(str, runs)])
 
 
-def test_trainings_without_settings_are_named(tmp_path, capsys):
+def test_trainings_without_settings_are_named(table, tmp_path, capsys):
     """One alone, by its checkpoint; one of two, by the settings of the other. A row that is measured
     of another row's model has none."""
-    (tmp_path / "t.tsv").write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\nf2-joint\t3\n")
+    table.write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\nf2-joint\t3\n")
     runs = [tmp_path / "a", tmp_path / "b"]
     for run in runs:
         for row in ("mle", "agg", "f2-joint"):
-            save(run, row, "a", {"x": {"perplexity": {"total": 3.0}}}, {"perplexity": ["total"]})
+            save(run / row, settings={"common.seed": 1} if (run, row) == (runs[1], "agg") else None)
     (runs[0] / "mle" / "checkpoint_best.pt").touch()
-    (runs[1] / "agg" / "settings.json").write_text('{"common.seed": 1}')
-    main([str(tmp_path / "t.tsv"), *map(str, runs)])
+    main([str(table), *map(str, runs)])
     found = f"{runs[0] / 'mle'}, {runs[0] / 'agg'}"
     expected = f"Title\nFound no settings.json, which says how it was trained: {found}\n\n"
     assert capsys.readouterr().out.startswith(expected)
@@ -135,26 +132,20 @@ def test_pairwise_results_of_choi_et_al():
     """Its Table 2 gives its Table 9 (a), with trigrams."""
     titles = {"PPL": "perplexity", "KLD": "kld", "MSJ-3": "ms_jaccard", "SB-3": "self_bleu", "Dist-3": "distinct",
               "Rep (%)": "repetition", "Uniq": "unique_tokens"}  # fmt: skip
-    folder = ROOT / "scripts" / "wikitext103"
-    header, numbers = read(folder / "f2-table-2.tsv")
-    columns = [titles.get(column.partition("/")[2].removesuffix(" total")) for column in header]
-    models = {
-        row: {
-            name: float(cell.rstrip("k"))
-            for name, cell in zip(columns, cells, strict=True)
-            if name and cell != "-"
-        }
-        for row, cells in numbers.items()
-    }
+    header, numbers = read(ROOT / "scripts" / "wikitext103" / "f2-table-2.tsv")
+    models = {}
+    for row, cells in numbers.items():
+        models[row] = {}
+        for column, cell in zip(header, cells, strict=True):
+            name = titles.get(column.partition("/")[2].removesuffix(" total"))
+            if name and cell != "-":
+                models[row][name] = float(cell.rstrip("k"))
     human, printed = models.pop("human"), 0
-    for row, cells in read(folder / "f2-table-9.tsv")[1].items():
+    for row, cells in read(ROOT / "scripts" / "wikitext103" / "f2-table-9.tsv")[1].items():
         for other, cell in zip(models, cells, strict=False):
             if cell not in ("", "-"):
-                won = (
-                    wins(models[row], models[other], human),
-                    wins(models[other], models[row], human),
-                )
-                assert f"{won[0]}-{won[1]}" == cell, (row, other)
+                pair = models[row], models[other]
+                assert f"{wins(*pair, human)}-{wins(*pair[::-1], human)}" == cell, (row, other)
                 printed += 1
     assert printed == 10
 

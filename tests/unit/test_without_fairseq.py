@@ -24,15 +24,13 @@ def place(tmp_path):
         (tmp_path / "data" / f"{split}.idx").write_bytes(b"")
     (tmp_path / "data" / "dict.txt").write_text("a 3\nb 2\n")
     (tmp_path / "lm").mkdir()
+    state = {
+        "model": {"decoder.output_projection.weight": torch.randn(6, 4)},
+        "cfg": {"task": {"_name": "language_modeling", "tokens_per_sample": 16}, "model": {"_name": "transformer_lm"}},
+    }  # fmt: skip
     for updates, file in ((1, "checkpoint_1_1.pt"), (2, "checkpoint_best.pt")):
-        task = {"_name": "language_modeling", "tokens_per_sample": 16}
-        model = {"_name": "transformer_lm"}
-        state = {
-            "model": {"decoder.output_projection.weight": torch.randn(6, 4)},
-            "cfg": {"task": task, "model": model},
-        }
         torch.save(
-            {**state, "optimizer_history": [{"num_updates": updates}]}, tmp_path / "lm" / file
+            state | {"optimizer_history": [{"num_updates": updates}]}, tmp_path / "lm" / file
         )
     return tmp_path
 

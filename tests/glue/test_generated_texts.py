@@ -1,0 +1,255 @@
+"""The commands `generate-lm` and `text-metrics`, and the continuation of prefixes."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from agg_fairseq.checkpoints import Checkpoint
+from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
+from agg_fairseq.data.subwords import TokenizerOptions
+from agg_fairseq.fairseq_plugin.decoding import continuation
+from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
+from agg_fairseq.metrics import frequency_mass_groups, group_shares
+from tests.commands import cells, read_result, refused, run, save_model
+from tests.conftest import read_lines, write_lines
+from tests.small_trainings import build
+
+PAD, BOS = 1, 0
+LENGTHS = ("--prefix-length", 5, "--length", 9)
+ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
+
+
+@pytest.mark.grid(1)
+@pytest.mark.parametrize(
+    "options", [(), ("--decoder-learned-pos",), ADAPTIVE.split()], ids=["", "learned", "adaptive"]
+)
+def test_greedy_continuation_equals_a_full_forward_per_step(lm_data, options):
+    model = build(lm_data, "--criterion", "mle", *options)[2].eval()
+    tokens = torch.randint(4, 60, (4, 5))
+    found = continuation(model, tokens, 9, forbidden=(PAD, BOS))
+    for _ in range(9):
+        logits = model.get_normalized_probs(model(tokens), log_probs=True).detach()[:, -1]
+        logits[:, [PAD, BOS]] = -torch.inf
+        tokens = torch.cat([tokens, logits.argmax(1, keepdim=True)], 1)
+    assert torch.equal(found, tokens[:, 5:]) and len(found.unique()) > 1
+
+
+class Bigrams(torch.nn.Module):
+    """A decoder that knows the distribution after each token: it gives logits or log-probabilities,
+    and no features."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, tokens, incremental_state):
+        return self.logits[tokens].clone(), None
+
+
+@pytest.mark.parametrize("normalized", [False, True], ids=["logits", "log-probabilities"])
+def test_draws_follow_the_renormalized_probabilities(normalized):
+    """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of
+    probability 0. The same for the same seed; torch's own numbers are left alone."""
+    logits = torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1)
+    model = torch.nn.Module()
+    model.decoder = Bigrams(logits.log_softmax(-1) if normalized else logits)
+    prefixes = torch.zeros(2000, 1, dtype=torch.int64)
+
+    def sampled(topk, seed=1):
+        generator = torch.Generator().manual_seed(seed)
+        return continuation(model, prefixes, 5, topk=topk, generator=generator)
+
+    state, found = torch.get_rng_state(), sampled(3)
+    shares = torch.bincount(found.flatten(), minlength=5) / found.numel()
+    # 4 deviations
+    torch.testing.assert_close(shares, torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), atol=0.02, rtol=0)
+    assert torch.equal(sampled(3), found) and not torch.equal(sampled(3, seed=2), found)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert sampled(5).max() == 3 and (sampled(1) == 1).all()
+    assert (continuation(model, prefixes, 5) == 1).all()
+    assert (continuation(model, prefixes, 5, forbidden=(1,)) == 3).all()
+
+
+@pytest.fixture
+def checkpoint(lm_runs):
+    return lm_runs / "mle" / "checkpoint_best.pt"
+
+
+@pytest.fixture
+def generate(lm_data, tmp_path, capsys):
+
+    def generated(checkpoint, *options):
+        output = tmp_path / "new" / "t.jsonl"
+        arguments = ("--data", lm_data, "--output", output, *LENGTHS)
+        printed = run(capsys, "generate-lm", checkpoint, *arguments, *options)
+        return [json.loads(line) for line in read_lines(output)], printed
+
+    return generated
+
+
+@pytest.fixture(scope="module")
+def stream(lm_data):
+    known = {line.split()[0] for line in read_lines(lm_data / "dict.txt")} | {"</s>"}
+    words = " </s> ".join([*read_lines(lm_data.parent / "test"), ""]).split()
+    return [word if word in known else "<unk>" for word in words]
+
+
+def test_blocks_are_the_stream_of_the_split(generate, stream, checkpoint, tmp_path):
+    texts, printed = generate(checkpoint, "--json", tmp_path / "j")
+    number, words = len(stream) // 14, []
+    for text in texts:
+        assert list(text) == ["prefix", "continuation", "reference"]
+        assert [len(part.split(" ")) for part in text.values()] == [5, 9, 9]
+        words += f"{text['prefix']} {text['reference']}".split(" ")
+    assert words == stream[: number * 14]
+    signature = f"split:test|texts:{number}|prefix:5|length:9|decoding:greedy|seed:1|version:"
+    assert f"\n{signature}" in printed
+    (row,) = read_result(tmp_path / "j").rows.values()
+    assert (row["texts"], row["generated_tokens"]) == (number, number * 9)
+    assert row["unused_tokens"] == len(stream) - number * 14
+
+
+@pytest.mark.parametrize("options", [(), ("--topk", 8)], ids=["greedy", "sampled"])
+def test_the_first_texts_are_those_of_all_whatever_the_batch(generate, checkpoint, options):
+    whole, _ = generate(checkpoint, *options)
+    found, _ = generate(checkpoint, *options, "--batch-size", 2, "--max-texts", 3)
+    assert found == whole[:3]
+
+
+def test_bos_before_the_prefix_where_the_model_had_it(generate, lm_data, stream, tmp_path):
+    options = ("--add-bos-token", "--decoder-learned-pos", "--max-target-positions", "32")
+    path = save_model(tmp_path / "bos.pt", lm_data, *options, updates=3)
+    text = generate(path)[0][0]
+    words = text["prefix"].split(" ")
+    assert words == stream[:5], "the bos is none of the text's tokens"
+    model, task = build_model(Checkpoint(path), lm_data)
+    dictionary, found = task.source_dictionary, []
+    prefix = torch.tensor([[BOS, *map(dictionary.index, words)]])
+    for start in (0, 1):
+        tokens = continuation(model, prefix[:, start:], 9, forbidden=(PAD, BOS))[0]
+        found.append(" ".join(dictionary[token] for token in tokens.tolist()))
+    assert text["continuation"] == found[0] != found[1]
+
+
+def test_prefixes_of_a_file(generate, lm_data, checkpoint, tmp_path, capsys):
+    """Lines that say what prefixes of the split are, ends of lines included, are continued as
+    these are, and other lines by themselves, whatever their lengths; they have no references."""
+    texts, _ = generate(checkpoint, "--topk", 8)
+    lines = [text["prefix"] for text in texts]
+    assert any(" </s> " in line for line in lines)
+    file = write_lines(tmp_path / "lines", [*lines, "w1", "w3  never-seen w4 w5 w6 w7 w8"])
+    found, _ = generate(checkpoint, "--topk", 8, "--prefixes", file, "--json", tmp_path / "j")
+    assert found[: len(texts)] == [{**text, "reference": ""} for text in texts]
+    assert [text["prefix"] for text in found[-2:]] == ["w1", "w3 <unk> w4 w5 w6 w7 w8"]
+    assert all(len(text["continuation"].split(" ")) == 9 for text in found)
+    settings = read_result(tmp_path / "j").settings
+    unknown = sum(text["prefix"].split(" ").count("<unk>") for text in found)
+    expected = {"prefixes": "lines", "bpe": "words", "<unk>": unknown}
+    assert settings.items() >= expected.items() and not {"split", "prefix"} & settings.keys()
+    file.write_text("w1 w2\n\n \n")
+    ([text], _) = generate(checkpoint, "--prefixes", file)
+    assert text["prefix"] == "w1 w2", "without blank lines at the end"
+    start = ("generate-lm", checkpoint, "--data", lm_data, "-o", tmp_path / "f.jsonl")
+    for text, words in (("w1\n\nw2", "line 2: found no token"), ("\n", "line 1: found no token")):
+        file.write_text(text)
+        assert words in refused(capsys, *start, "--prefixes", file)
+
+
+def test_prefixes_in_the_pieces_of_the_data(tmp_path):
+    """A line is split as the text of the data was, not as a word after a space."""
+    model, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
+    model.write_text(json.dumps({"l": 7, "ow": 8, "\u0120l": 9, "\u0120": 5}))
+    merges.write_text("#version: 0.2\no w\n\u0120 l\n", encoding="utf-8")
+    dictionary = Dictionary()
+    for token in ("7", "8", "9"):
+        dictionary.add_symbol(token)
+    file = write_lines(tmp_path / "lines", ["low low </s> low"])
+    (rows,) = TokenizerOptions("gpt2", model, merges).encode_lines(file, dictionary)
+    assert [dictionary[row] for row in rows] == ["7", "8", "9", "8", "</s>", "7", "8"]
+
+
+def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys):
+    larger = shutil.copytree(lm_data, tmp_path / "larger")
+    with open(larger / "dict.txt", "a") as file:
+        file.write("another 1\n")
+    for data, options, words in (
+        (lm_data, ("--split", "dev"), "found no split 'dev'"),
+        (lm_data, ("--length", "5000"), "expected at least 5005; lower --prefix-length"),
+        (larger, (), "pass the model's own data"),
+        (lm_data, ("--f2-decoding", "sample-class"), "found an ordinary softmax in"),
+    ):
+        start = (checkpoint, "--data", data, "--output", tmp_path / "t.jsonl", *LENGTHS)
+        assert words in refused(capsys, "generate-lm", *start, *options)
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+REFERENCES = ["a b c", "a b", "a a b"]
+CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
+
+
+def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
+    lines = []
+    for continued, reference in zip(continuations, references, strict=True):
+        text = {"prefix": "p", "continuation": continued, "reference": reference}
+        lines.append(json.dumps(text))
+    return write_lines(path, lines)
+
+
+def test_columns_of_text_metrics(tmp_path, capsys):
+    """References: a 4, b 3, c 1. Continuations: a 5, b 4, c 3; one of the three ends in `a b c`
+    twice."""
+    printed = run(capsys, "text-metrics", write_texts(tmp_path / "model.jsonl"))
+    table = cells(printed)
+    columns = "KLD MSJ-1 MSJ-2 MSJ-3 SB-1 SB-2 SB-3 Dist-1 Dist-2 Dist-3 Rep (%) Uniq"
+    assert list(table) == ["model", "human"] and " ".join(table["human"]) == columns
+    # KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487. MS-Jaccard-1: (4 + 3 + 1) / (5 + 4 + 3)
+    expected = {"KLD": "0.05", "MSJ-1": "66.7", "Rep (%)": "33.33", "Uniq": "3"}
+    assert table["model"].items() >= expected.items()
+    expected = {"KLD": "—", "MSJ-1": "—", "SB-1": "64.7", "Dist-1": "88.9", "Rep (%)": "0.00"}
+    assert table["human"].items() >= expected.items()
+    assert "\ntexts:3|tokens:8|" in printed and "|ms-jaccard:counts-per-text,unpadded|" in printed
+
+
+def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
+    references, target = read_lines(lm_data.parent / "test"), tmp_path / "o.json"
+    references[0] += " never </s>"
+    path = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references)
+    printed = run(capsys, "text-metrics", path, "--data", lm_data, "--json", target)
+    dictionary = load_dictionary(lm_data)
+    counts, excluded = count_tokens(lm_data, dictionary), excluded_tokens(dictionary)
+    groups = frequency_mass_groups(counts, excluded=excluded)
+    tokens = torch.tensor([dictionary.index(word) for word in " ".join(references).split()])
+    human, table = group_shares(tokens, groups), cells(printed)
+    for group, share in (("frequent", "66.7"), ("rare", "0.0"), ("very rare", "0.0")):
+        assert table["m"][f"{group} (%)"] == share
+        assert table["human"][f"{group} (%)"] == f"{100 * human[group]:.1f}"
+    assert "|groups:40%/30%/20%/10%-of-mass|" in printed
+    assert read_result(target).facts["groups"] == groups.sizes()
+
+
+def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
+    """Of one text there is no Self-BLEU, and of empty ones there are no frequencies."""
+    for continuations, references, empty in (
+        (["a", "b"], ["", ""], {"KLD", "MSJ-1", "MSJ-2", "MSJ-3"}),
+        (["a"], ["a b"], {"SB-1", "SB-2", "SB-3"}),
+        (["", ""], ["a", "b"], {"KLD", "frequent (%)"}),
+    ):
+        path = write_texts(tmp_path / "m.jsonl", continuations, references)
+        printed = cells(run(capsys, "text-metrics", path, "--data", lm_data))
+        assert ("human" in printed) == any(references)
+        found = {column for column, cell in printed["m"].items() if cell == "—"}
+        assert empty <= found and not {"Dist-1", "Rep (%)", "Uniq"} & found
+        assert ("frequent (%)" in empty) == ("frequent (%)" in found)
+
+
+def test_text_metrics_refuses_files(tmp_path, capsys):
+    bad = write_lines(tmp_path / "bad.jsonl", ['{"prefix": "", "continuation": ""}'])
+    error = refused(capsys, "text-metrics", bad)
+    assert "bad.jsonl, line 1: found '{" in error and "; expected JSON of prefix" in error
+    first = write_texts(tmp_path / "first.jsonl")
+    second = write_texts(tmp_path / "second.jsonl", CONTINUATIONS, ["a b c", "a b", "x"])
+    error = refused(capsys, "text-metrics", first, second)
+    assert f"{second}: found other references than in {first}" in error
