@@ -78,15 +78,17 @@ class NextTokenStatistics:
         if log_probs.shape != (target.numel(), len(self.counts)) or target.dim() != 1:
             found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
             raise ValueError(f"expected (N, {len(self.counts)}) and (N,), got {found}")
-        nll = -log_probs.gather(1, target[:, None]).squeeze(1).double()  # N
-        of_groups = []
+        self._members = [tokens.to(log_probs.device) for tokens in self._members]
+        parts = []
         for tokens in self._members:
             # The logarithm of a sum of probabilities, which may all be too small for float32. Of no
             # tokens it is −∞.
-            tokens = tokens.to(log_probs.device)
-            of_groups.append(log_probs.index_select(1, tokens).logsumexp(1))
-        group_log_probs = torch.stack(of_groups, 1).double().cpu()  # N x (G + 1)
-        predicted, target, nll = log_probs.argmax(1).cpu(), target.cpu(), nll.cpu()
+            parts.append(log_probs.index_select(1, tokens).logsumexp(1).double())
+        parts.append(-log_probs.gather(1, target[:, None]).squeeze(1).double())
+        parts += [log_probs.argmax(1).double(), target.double()]
+        columns = torch.stack(parts, 1).cpu()  # at once, since this waits for a GPU
+        group_log_probs, nll = columns[:, :-3], columns[:, -3]  # N x (G + 1), N
+        predicted, target = columns[:, -2:].long().unbind(1)
         group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)
         self.counts.index_add_(0, target, torch.ones_like(target))
@@ -95,7 +97,7 @@ class NextTokenStatistics:
         self._group_nll.index_add_(0, target, group_nll)
         self._expected += group_log_probs.exp().sum(0)
         if self.keep_positions:
-            self._positions.append((group_log_probs, target))
+            self._positions.append((group_log_probs.clone(), target.clone()))
 
     def compute(self) -> dict[str, dict[str, Any]]:
         """All measures by group, and as `total` over all; None without targets of the group.

@@ -26,7 +26,6 @@ IGNORED = -100
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    """Of seven positions or fewer."""
     monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 80)
 
 
@@ -88,7 +87,10 @@ def test_equals_the_naive_implementation(sizes, gated, rare, shift, weighted, so
 
 
 def test_candidates_are_earlier_targets_of_the_same_row():
-    y = problem()[3]
+    h, w, _, y, *_ = problem()
+    options = {"candidates": previous_tokens(y, IGNORED)}  # and α is 1
+    expected = naive_gated_cross_entropy(h, w, y, **options)
+    assert_close(gated_likelihood(h, w, y, **options).loss, expected)
     positions = (y >= 0).flatten().nonzero().squeeze(1)
     tokens, is_candidate = previous_tokens(y, IGNORED).at(positions, y.flatten()[positions])
     for position, row, chosen in zip(positions.tolist(), tokens, is_candidate, strict=True):
@@ -143,6 +145,7 @@ def test_which_tensors_receive_a_gradient(wanted):
     out.loss.backward()
     assert (h.grad is not None, w.grad is not None) == wanted and gates.g1.grad is None
     assert not out.nll.requires_grad and not out.losses.requires_grad
+    assert out.prediction is out.ul_loss is out.adv_loss is None
 
 
 def test_ignored_positions_add_nothing():
@@ -172,7 +175,6 @@ def test_nothing_but_padding_and_nothing_at_all():
 
 
 def test_a_kernel_gets_targets_that_lie_side_by_side(monkeypatch):
-    """It reads them from the address of the first."""
     found = []
     name = "agg_fairseq.functional.softmax_kernel.likelihood"
     monkeypatch.setattr("agg_fairseq.functional.softmax_kernel.can_run", lambda logits: True)
@@ -292,7 +294,6 @@ def test_repeated_ngrams():
 
 
 def test_the_gates_over_a_fused_loss_of_the_page():
-    """The program of docs/method.md, over torch's own loss."""
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [program] = [text for text in programs if "fused" in text]
