@@ -23,7 +23,7 @@ from .text_metrics import FIELDS
 
 
 class Prefixes(NamedTuple):
-    """What is continued."""
+    """The prefixes of texts, and what their references are."""
 
     batches: list[tuple[Tensor, Tensor]]  # prefixes (B, P) and their references (B, L), or (B, 0)
     settings: dict[str, str | int | None]  # `texts` is the number of prefixes

@@ -125,6 +125,7 @@ def test_takes_the_place_of_the_function_of_torch(with_bias, reduction, smoothin
 def test_losses_without_reduction_are_gated_too():
     """A second run of backward is no error, since the gradients are formed there."""
     h, w, b, y, factors, gates = problem()
+    factors -= 0.5
     losses = gated_cross_entropy(h, w, y, linear_bias=b, reduction="none", gates=gates)
     expected = gated_likelihood(h, w, y, bias=b, position_weight=factors, gates=gates).loss
     right = grad(expected, (h, w, b))
@@ -265,17 +266,20 @@ def test_adversarial_training_of_certain_targets():
     assert out.loss.isfinite()
 
 
-@pytest.mark.parametrize(("gap", "alpha"), [(21.0, 1.0), (60.0, 10.0), (89.0, 1.0), (200.0, 10.0)])
-def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
+@pytest.mark.parametrize(
+    ("gap", "alpha", "target"),
+    [(21.0, 1.0, 0), (60.0, 10.0, 0), (200.0, 10.0, 0), (21.0, 1.0, 2), (-2.0, 1.0, 2)],
+)
+def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha, target):
     """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger
-    gaps."""
+    gaps. At the sequence level it may be the target."""
     logits = torch.tensor([0.0, 0.0, gap, -1.0], dtype=torch.float64, requires_grad=True)
     penalty = logits.logsumexp(0) - logits[[0, 1, 3]].logsumexp(0)
-    (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[0], logits)
+    (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[target], logits)
     h = torch.ones(1, 1, 1, requires_grad=True)
     w = logits.detach().float()[:, None].requires_grad_()
     candidates = given_tokens(torch.tensor([[2]]), torch.tensor([[True]]))
-    out = gated_likelihood(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
+    out = gated_likelihood(h, w, torch.tensor([[target]]), candidates=candidates, ul_alpha=alpha)
     assert out.ul_loss.item() == pytest.approx(penalty.item(), rel=1e-6)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
     assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)

@@ -154,9 +154,10 @@ def test_gated_gradients(dtype):
 @pytest.mark.parametrize("size", [2.0**-12, -500.0])
 def test_weights_of_positions_in_float16(size):
     """They may be so small, as in a mean, that float16 could not hold the residuals, or large and
-    negative."""
+    negative; and NaN at ignored positions."""
     h, w = (torch.randn(sizes, dtype=torch.float64) for sizes in ((13, 5), (11, 5)))
     y, factors, found = torch.arange(13) % 11, size * torch.rand(13), []
+    y[3], factors[3] = -100, torch.nan
     for dtype in (torch.float16, torch.float64):
         leaves = [leaf.half().to(dtype).requires_grad_() for leaf in (h, w)]
         losses = gated_cross_entropy(*leaves, y, reduction="none")
