@@ -55,7 +55,7 @@ class Checkpoint:
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """By name, with buffers."""
+        """The parameters and buffers of the model, by name."""
         return self.state["model"]
 
     @property

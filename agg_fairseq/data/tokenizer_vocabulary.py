@@ -39,7 +39,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The same from a file."""
+        """The vocabulary of a file, as of `parse`."""
         return cls.parse(path.read_text(encoding="utf-8"), path, rows)
 
     @classmethod
@@ -69,11 +69,11 @@ class TokenizerVocabulary(Vocabulary):
         return cls(path, tokenizer, unknown, rows, None, byte_level)
 
     def counted_in(self, text: str | Path) -> TokenizerVocabulary:
-        """The same with the counts of a text."""
+        """The vocabulary with the counts of a text."""
         return replace(self, counts=self.counts_in(text))
 
     def counts_in(self, text: str | Path) -> Tensor:
-        """(V,) int64 occurrences in a file, a text in UTF-8."""
+        """(V,) int64 occurrences in a text in UTF-8."""
         counts = np.zeros(self.rows, dtype=np.int64)
         for rows in self.encode_file(text):
             counts += np.bincount(rows, minlength=self.rows)

@@ -95,7 +95,7 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def tokens(self) -> Sequence[str]:
-        """As dict.txt has them, after the special ones."""
+        """The tokens of dict.txt, after the special ones."""
         return self.dictionary.symbols
 
     @property
@@ -114,7 +114,7 @@ class BinarizedVocabulary(Vocabulary):
         return [row for row in self.special_ids if self.counts[row] == 0]
 
     def counts_in(self, text: str | Path) -> Tensor:
-        """(V,) of the training split of a folder with the same dictionary."""
+        """(V,) int64 occurrences in the training split of a folder with the same dictionary."""
         other = BinarizedVocabulary.load(text, self.languages)
         if other.tokens != self.tokens:
             raise UserError(

@@ -23,7 +23,7 @@ from .text_metrics import FIELDS
 
 
 class Prefixes(NamedTuple):
-    """What is continued."""
+    """The prefixes of texts, and what their references are."""
 
     batches: list[tuple[Tensor, Tensor]]  # prefixes (B, P) and their references (B, L), or (B, 0)
     settings: dict[str, str | int | None]  # `texts` is the number of prefixes
@@ -78,8 +78,7 @@ def generate_texts(
             f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one"
         )
     if prefixes is None:
-        stream = _read_stream(data, dictionary, split, prefix_length + length)
-        given = _blocks(stream, split, prefix_length, length, max_texts, batch_size)
+        given = _blocks(data, dictionary, split, (prefix_length, length), max_texts, batch_size)
     else:
         given = _lines(prefixes, dictionary, tokenizer, max_texts)
 
@@ -143,30 +142,29 @@ def _write(
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def _read_stream(data: str | Path, dictionary: Any, split: str, least: int) -> Tensor:
-    """(N,) int64, all tokens of a split; UserError for fewer than `least`."""
-    blocks = []
-    for block in read_tokens(data, dictionary, split):
-        blocks.append(torch.from_numpy(block.astype("int64")))
-    tokens = sum(map(len, blocks))
-    if tokens < least:
-        raise UserError(
-            f"{split}: found {tokens} tokens; expected at least {least}; lower --prefix-length"
-        )
-    return torch.cat(blocks)
-
-
 def _blocks(
-    stream: Tensor, split: str, prefix: int, length: int, most: int | None, batch_size: int
+    data: str | Path,
+    dictionary: Any,
+    split: str,
+    lengths: tuple[int, int],
+    most: int | None,
+    batch_size: int,
 ) -> Prefixes:
-    """Prefixes and references from the tokens (N,) of a split, in blocks of both."""
-    size = prefix + length
-    blocks = stream[: len(stream) // size * size].view(-1, size)[:most]  # N x (P + L)
+    """Prefixes and references of these lengths from the tokens of a split, one after the other."""
+    parts = []
+    for part in read_tokens(data, dictionary, split):
+        parts.append(torch.from_numpy(part.astype("int64")))
+    size, tokens = sum(lengths), sum(map(len, parts))
+    if tokens < size:
+        raise UserError(
+            f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length"
+        )
+    blocks = torch.cat(parts)[: tokens // size * size].view(-1, size)[:most]  # N x (P + L)
     batches = []
     for batch in blocks.split(batch_size):
-        batches.append(batch.split([prefix, length], dim=1))
-    settings = {"split": split, "texts": len(blocks), "prefix": prefix}
-    return Prefixes(batches, settings, len(stream) - blocks.numel())
+        batches.append(batch.split(lengths, dim=1))
+    settings = {"split": split, "texts": len(blocks), "prefix": lengths[0]}
+    return Prefixes(batches, settings, tokens - blocks.numel())
 
 
 def _lines(

@@ -132,18 +132,17 @@ def _row(
 ) -> dict[str, Any]:
     """The measures of the tokens (V,) bool, but for that of β₂."""
     of_group = counts[is_member]
-    types = len(of_group)
-    row: dict[str, Any] = {
-        "types": types,
-        "fewest": int(of_group.min()) if types else None,
-        "most": int(of_group.max()) if types else None,
-        "target_share": {},
-    }
+    types, occurrences = len(of_group), int(of_group.sum())
+    row: dict[str, Any] = {"types": types, "fewest": None, "most": None, "target_share": {}}
+    if types:
+        row |= {"fewest": int(of_group.min()), "most": int(of_group.max())}
     for split, in_split in splits.items():
         row["target_share"][split] = (in_split[is_member].sum() / in_split.sum()).item()
     if tokens_per_update is not None:
-        share = of_group.sum().item() / counts.sum().item()
-        row["updates_per_occurrence"] = types / (tokens_per_update * share) if share else None
+        row["updates_per_occurrence"] = None
+        if occurrences:
+            per_update = tokens_per_update * (occurrences / counts.sum().item())
+            row["updates_per_occurrence"] = types / per_update
     return row
 
 

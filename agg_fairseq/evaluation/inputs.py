@@ -53,8 +53,10 @@ def _binarized_vocabulary(models: list[Checkpoint], data: str | Path) -> Binariz
     if len(found) > 1:
         kinds = []
         for (pair, times), model in found.items():
-            task = "a language model" if pair is None else "-".join(pair)
-            kinds.append(f"{model} ({task}{f', --upsample-primary {times}' if times > 1 else ''})")
+            kind = "a language model" if pair is None else "-".join(pair)
+            if times > 1:
+                kind += f", --upsample-primary {times}"
+            kinds.append(f"{model} ({kind})")
         raise UserError(
             f"found {' and '.join(kinds)}; expected models of one task and its languages"
         )

@@ -48,14 +48,14 @@ def neighbors(
             )
 
     def describe(index: int) -> dict[str, Any]:
-        group = -1 if members is None else int(members.of_token[index])
-        return {
-            "token": vocabulary.tokens[index],
-            "readable": word_tokenizer.readable(vocabulary.tokens[index]),
-            "index": index,
-            "count": None if vocabulary.counts is None else int(vocabulary.counts[index]),
-            "group": None if group < 0 else members.names[group],
-        }
+        token = vocabulary.tokens[index]
+        described = {"token": token, "readable": word_tokenizer.readable(token), "index": index}
+        described |= {"count": None, "group": None}
+        if members is not None:
+            described["count"] = int(vocabulary.counts[index])
+            if members.of_token[index] >= 0:
+                described["group"] = members.names[members.of_token[index]]
+        return described
 
     nearest = {}
     for name, model in models.items():

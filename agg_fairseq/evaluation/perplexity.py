@@ -121,7 +121,7 @@ def perplexity(
 def _groups(
     vocabulary: Vocabulary, groups: str, occurrences_in: str | Path | None, as_published: bool
 ) -> tuple[FrequencyGroups, str]:
-    """The groups, and what signatures say of them."""
+    """The frequency groups, and what signatures say of them."""
     members = vocabulary.groups(groups, occurrences_in)
     grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
     if not as_published:
@@ -150,7 +150,7 @@ def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSo
 def _geometry(
     model: EmbeddingSource, moved_from: EmbeddingSource | None, members: FrequencyGroups
 ) -> dict[str, Any]:
-    """The measures of a row that are of the output embedding."""
+    """The values of a row that depend on the output embedding alone."""
     rows_of = {group: members.members(group) for group in members.names}
     row = {"matrix": model.output_embedding.description, **geometry_by_group(model, rows_of)}
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group

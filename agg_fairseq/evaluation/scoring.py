@@ -41,11 +41,11 @@ class BinarizedText:
 
     @property
     def name(self) -> str:
-        """The text in settings."""
+        """What signatures call the text."""
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models, all of fairseq."""
+        """The vocabulary of models; UserError unless all are of fairseq."""
         return load_vocabulary(models, self.data)
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
@@ -121,11 +121,11 @@ class PlainText:
 
     @property
     def name(self) -> str:
-        """The text in settings."""
+        """What signatures call the text."""
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models, all of transformers."""
+        """The vocabulary of models; UserError unless all are of transformers."""
         return load_vocabulary(models, None, self.train_text)
 
     def check(self, vocabulary: TokenizerVocabulary) -> None:

@@ -55,24 +55,21 @@ def word_similarity(
             return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
-    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
-    files = []
-    for name in dict.fromkeys(datasets):
-        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
     pairs_of = {}  # the tokens of the first words, of the second words, and the scores
-    for name, path in zip(unique_names(files, None, "stem"), files, strict=True):
-        first, second, scores = pairs_of[name] = [], [], []
+    for key, path in _files_of(datasets).items():
+        first, second, scores = pairs_of[key] = [], [], []
         for word, other, score in _read_pairs(path):
             first.append(tokens(word))
             second.append(tokens(other))
             scores.append(score)
-    sizes = {name: len(scores) for name, (_, _, scores) in pairs_of.items()}
+    sizes = {key: len(scores) for key, (_, _, scores) in pairs_of.items()}
     rows, covered = {}, {}
     for name, model in models.items():
+        weight = model.output_embedding.weight
         row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
         covered[name] = {}
         for key, pairs in pairs_of.items():
-            correlation, number = metrics.word_similarity(model.output_embedding.weight, *pairs)
+            correlation, number = metrics.word_similarity(weight, *pairs)
             row["spearman"][key], row["covered"][key] = correlation, number
             covered[name][key] = f"{number:,}/{sizes[key]:,}"
     first = next(iter(covered.values()))
@@ -93,6 +90,15 @@ def word_similarity(
         settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
     settings["cosine,spearman"] = True
     return Result(rows, {"spearman": list(sizes)}, settings, {"pairs": sizes})
+
+
+def _files_of(datasets: Sequence[str | Path]) -> dict[str, Path]:
+    """The files of data sets, each once, by their names."""
+    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
+    files = []
+    for name in dict.fromkeys(datasets):
+        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
+    return dict(zip(unique_names(files, None, "stem"), files, strict=True))
 
 
 def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:

@@ -45,7 +45,8 @@ def projection(
         points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
         projected.append(points)
         ranges.append(points.quantile(points.new_tensor([0.005, 0.995]), dim=0))
-    low, high = torch.stack(ranges)[:, 0].amin(0), torch.stack(ranges)[:, 1].amax(0)
+    lows, highs = torch.stack(ranges, 1)  # M x 2 each
+    low, high = lows.amin(0), highs.amax(0)
     (x, y), reach = ((low + high) / 2).tolist(), 0.6 * (high - low).max().item() or 1.0
     limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
     members = {"tokens": slice(None)}

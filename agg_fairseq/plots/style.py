@@ -65,7 +65,7 @@ def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[flo
 
 
 def legend_label(label: str) -> str:
-    """After a space: matplotlib leaves labels that begin with an underscore out of the legend."""
+    """A label after a space: matplotlib leaves out labels that begin with an underscore."""
     return f" {label}"
 
 

@@ -149,7 +149,7 @@ def page(sections: Mapping[str, Sequence[Block]], **texts: str) -> str:
 
 @dataclass(frozen=True)
 class Sections:
-    """The sections of the page, each a method."""
+    """The sections of the page, a method for each."""
 
     checkpoints: Mapping[str, Checkpoint]  # that are measured, by the names of the runs
     models: Mapping[str, Mapping[str, str]]  # by title and seed, the name of a run

@@ -32,11 +32,7 @@ class ElementsTouched(TorchDispatchMode):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        (*EVERY_CRITERION["agg"], "--agg-window", 15),
-        EVERY_CRITERION["face"],
-        EVERY_CRITERION["agps"],
-    ],
+    [(*EVERY_CRITERION["agg"], "--agg-window", 15), EVERY_CRITERION["face"]],
     ids=lambda one: one[1],
 )
 def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):

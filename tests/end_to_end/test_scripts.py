@@ -14,9 +14,7 @@ PREPARATIONS = tuple(
     f"{corpus}/prepare.sh" for corpus in ("text", "wikitext2", "wikitext103", "wmt14_en_de")
 )
 NAMES = (
-    "a b", " leading", "trailing ", "-o", "-", "läufe-☃", "*", "?[a]", "$(touch marker)", "`touch marker`", "",
-    ";touch marker", "|touch marker", "&", "#", "~", "%s%n", "{a,b}", "a,b", "a=b", 'a"b', "a\\b", "!!", "<a>", "a\tb",
-    "$HOME", "new\nline", "'", "a:b", "${a}",
+    "a b", "-o", "läufe-☃", "*", "$(touch marker)", "", ";touch marker", "%s", "{a,b}", '"', "\\", "new\nline", "'",
 )  # fmt: skip
 
 

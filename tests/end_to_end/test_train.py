@@ -36,13 +36,9 @@ def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
     (folder / "own.yaml").write_text(CONFIG)
 
     def trained(updates, *overrides, **options):
-        given = (
-            "own",
-            "task.data=data",
-            "checkpoint.save_dir=runs/one two",
-            f"optimization.max_update={updates}",
-        )
-        return clone.run("train.sh", *given, *overrides, cwd=folder, **options)
+        given = ("own", "task.data=data", "checkpoint.save_dir=runs/one two")
+        given += (f"optimization.max_update={updates}", *overrides)
+        return clone.run("train.sh", *given, cwd=folder, **options)
 
     assert "train: 320 tokens per update = 1 x 160 x 2 " in trained(3).stderr
     run = folder / "runs" / "one two"
@@ -67,20 +63,13 @@ def launch(monkeypatch, capsys, tmp_path, lm_data):
     """The program in this process, with a number of GPUs: its status, its command as a list, what
     it said."""
 
-    def launched(
-        config,
-        *arguments,
-        gpus=1,
-        data=f"task.data={lm_data}",
-        save="checkpoint.save_dir=s",
-        dry=True,
-    ):
-        given = [argument for argument in (data, save) if argument]
+    given = {"data": f"task.data={lm_data}", "save": "checkpoint.save_dir=s", "dry": "--dry-run"}
+
+    def launched(config, *arguments, gpus=1, **others):
+        more = [argument for argument in (given | others).values() if argument]
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-        status = run(
-            "train", lambda: train.main([config, *given, *arguments, *["--dry-run"] * dry])
-        )
+        status = run("train", lambda: train.main([config, *arguments, *more]))
         out, err = capsys.readouterr()
         return status, shlex.split(out), err
 
@@ -146,22 +135,23 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
         _, command, said = launch(AGG, "size=tiny", *asked, gpus=2)
         assert ("++common.cpu=false" in command) == bool(asked)
         assert "2,048 tokens per update" in said
-    assert "= 4 x " in launch(AGG, gpus=4)[2] and "= 2 x " in launch(AGG, "--gpus", "2", gpus=4)[2]
-    assert "= 1 x " in launch(AGG, gpus=0)[2] and "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
-    assert (
-        "found 0 GPUs; expected one or more at this size; size=tiny"
-        in launch(AGG, gpus=0, dry=False)[2]
-    )
-    assert "found 2 GPUs; expected 3 or more" in launch(AGG, "--gpus", "3", gpus=2, dry=False)[2]
-    assert "expected -1 or more" in launch(AGG, "--gpus", "-1", gpus=2)[2]
+    for arguments, gpus, dry, message in (
+        ((), 4, True, "= 4 x "),
+        (("--gpus", "2"), 4, True, "= 2 x "),
+        ((), 0, True, "= 1 x "),
+        (("--gpus", "8"), 0, True, "= 8 x "),
+        ((), 0, False, "found 0 GPUs; expected one or more at this size; size=tiny"),
+        (("--gpus", "3"), 2, False, "found 2 GPUs; expected 3 or more"),
+        (("--gpus", "-1"), 2, True, "expected -1 or more"),
+    ):
+        assert message in launch(AGG, *arguments, gpus=gpus, dry="--dry-run" * dry)[2]
 
 
 def test_bf16_takes_the_place_of_fp16(launch):
     """fairseq would take the latter of the two; unlike --bf16, this does not mean a TPU."""
-    config = with_defaults(
-        composed(AGG, ["common.bf16=true", "task.data=d", "checkpoint.save_dir=s"])[2]
-    )
-    assert (config.common.bf16, config.common.fp16, config.common.tpu) == (True, False, False)
+    given = ["common.bf16=true", "task.data=d", "checkpoint.save_dir=s"]
+    common = with_defaults(composed(AGG, given)[2]).common
+    assert (common.bf16, common.fp16, common.tpu) == (True, False, False)
     assert "++common.fp16=false" in launch(AGG, "common.bf16=true")[1]
 
 
@@ -174,11 +164,11 @@ def test_criterions_are_built_before_anything_is_trained(monkeypatch, capsys, tm
         ("wikitext103/ul-sequence", "criterion.ul_sequence_rate=2", "--ul-sequence-rate"),
         ("wmt14_en_de/mle", "criterion.label_smoothing=7", "label_smoothing"),
     ):
-        given = f"checkpoint.save_dir=s checkpoint.finetune_from_model=x {option}"
-        for line, status in ((given.rpartition(" ")[0], 0), (given, 2)):
-            monkeypatch.setattr(
-                "sys.stdin", [f"bash /x/train.sh configs/{config} task.data=d {line}"]
-            )
+        given = (
+            f"configs/{config} task.data=d checkpoint.save_dir=s checkpoint.finetune_from_model=x"
+        )
+        for line, status in ((given, 0), (f"{given} {option}", 2)):
+            monkeypatch.setattr("sys.stdin", [f"bash /x/train.sh {line}"])
             try:
                 found = run("train", lambda: train.main(["--check", "--dry-run"]))
             except SystemExit as stop:
@@ -187,24 +177,17 @@ def test_criterions_are_built_before_anything_is_trained(monkeypatch, capsys, tm
         assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+FACE, MT = "configs/wikitext103/face", "configs/wmt14_en_de/agg"
 MISTAKES = [
-    ("nothing", (), "found no configuration nothing; expected one such as configs/"),
-    (AGG, ("size=huge",), "Could not find 'size/huge' Available options in 'size': agg"),
-    (AGG, ("size",), "found the argument 'size'; expected KEY=VALUE"),
-    (AGG, ("common.nothing=1",), "Key 'nothing' not in 'CommonConfig'"),
-    (AGG, ("criterion.nothing=1",), "Key 'nothing' not in 'AggCriterionConfig'"),
-    (
-        "configs/wmt14_en_de/agg",
-        ("model.nothing=1",),
-        "model.nothing: found no such option of transformer",
-    ),
-    (AGG, ("criterion._name=nothing",), "criterion._name: found nothing; expected one of"),
-    (
-        "configs/wikitext103/face",
-        (),
-        "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo",
-    ),
-    (AGG, ("optimization.update_freq=[4,2]",), "expected a number of tokens, and one of batches"),
+    ("nothing", "", "found no configuration nothing; expected one such as configs/"),
+    (AGG, "size=huge", "Could not find 'size/huge' Available options in 'size': agg"),
+    (AGG, "size", "found the argument 'size'; expected KEY=VALUE"),
+    (AGG, "common.nothing=1", "Key 'nothing' not in 'CommonConfig'"),
+    (AGG, "criterion.nothing=1", "Key 'nothing' not in 'AggCriterionConfig'"),
+    (MT, "model.nothing=1", "model.nothing: found no such option of transformer"),
+    (AGG, "criterion._name=nothing", "criterion._name: found nothing; expected one of"),
+    (FACE, "", "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo"),
+    (AGG, "optimization.update_freq=[4,2]", "expected a number of tokens, and one of batches"),
 ]
 BAD = (
     "common: {cpu: true",
@@ -217,11 +200,11 @@ BAD = (
 
 
 def test_configurations_and_options_that_are_refused(launch, tmp_path):
-    for config, arguments, message in (*MISTAKES, *((text, (), "") for text in BAD)):
+    for config, argument, message in (*MISTAKES, *((text, "", "") for text in BAD)):
         if config in BAD:
             (tmp_path / "own.yaml").write_bytes(config.encode("utf-8", "surrogateescape"))
             config = "own"
-        status, command, said = launch(config, *arguments)
+        status, command, said = launch(config, *argument.split())
         assert status == 2 and not command and message in said, said
         assert said.count("\n") == 1 and said.startswith("train: error: "), said
     _, _, said = launch(AGG, data=None, save=None)

@@ -47,8 +47,10 @@ TEXTS = {
 """The sentences of each split in them."""
 
 
-def write_archives(folder):
+@pytest.fixture
+def archives(tmp_path):
     """Archives of WMT14's names and layout, of a few lines each."""
+    folder = tmp_path / "archives"
     folder.mkdir()
     for name, members in MEMBERS.items():
         with tarfile.open(folder / name, "w:gz") as file:
@@ -58,6 +60,7 @@ def write_archives(folder):
                     info = tarfile.TarInfo(member.format(language, side))
                     info.size = len(content)
                     file.addfile(info, io.BytesIO(content))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -97,12 +100,11 @@ def test_sentences_of_data_bin(corpus, prepared):
     """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the
     reference is whole."""
     plain = {name: read_lines(corpus / name) for name in NAMES}
-    english, german = (sentences_of(prepared, f"train.{language}") for language in ("en", "de"))
-    assert len(english) == len(german) and "Ja ." not in german
-    tokens = zip(
-        *(encode("moses", one, plain[f"train.{one}"]) for one in ("en", "de")), strict=True
-    )
-    assert all(any(pair == other for other in tokens) for pair in zip(english, german, strict=True))
+    encoded = [encode("moses", language, plain[f"train.{language}"]) for language in ("en", "de")]
+    kept = [sentences_of(prepared, f"train.{language}") for language in ("en", "de")]
+    assert "Ja ." not in kept[1]
+    pairs = zip(*encoded, strict=True)
+    assert all(any(pair == other for other in pairs) for pair in zip(*kept, strict=True))
     for name in NAMES[2:]:
         split, language = name.split(".")
         reference = (prepared / "reference" / name).read_text(encoding="utf-8")
@@ -111,26 +113,23 @@ def test_sentences_of_data_bin(corpus, prepared):
         pairs = list(zip(sentences_of(prepared, name), expected, strict=True))
         known = [pair for pair in pairs if "<unk>" not in pair[0]]
         assert all(one == other for one, other in known) and len(known) > 0.9 * len(pairs)
-    dictionaries = [
-        (prepared / "data-bin" / f"dict.{language}.txt").read_bytes() for language in ("en", "de")
-    ]
-    assert dictionaries[0] == dictionaries[1]
+    english, german = (prepared / "data-bin" / f"dict.{one}.txt" for one in ("en", "de"))
+    assert english.read_bytes() == german.read_bytes()
     manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["corpus"] == "some" and manifest["tokenizer"] == "moses"
 
 
 @pytest.mark.slow
 def test_bleu_of_the_test_set(prepared, tmp_path):
-    """fairseq-generate would print the tokens of data-bin: put in its log as a translation, they
-    score next to 100."""
+    """The tokens of data-bin in a log of fairseq-generate, as translations of themselves, score
+    next to 100."""
     log = tmp_path / "log"
-    lines = enumerate(sentences_of(prepared, "test.de"))
-    log.write_text(
-        "".join(f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\nD-{n}\t-0.5\t{line}\n" for n, line in lines)
-    )
-    reference = prepared / "reference" / "test.de"
-    options = ("--reference", reference, "--moses", "de", "--json", tmp_path / "scores")
-    assert not agg_fairseq(["bleu", *map(str, (log, *options))])
+    lines = []
+    for number, line in enumerate(sentences_of(prepared, "test.de")):
+        lines += [f"T-{number}\t{line}", f"H-{number}\t-0.5\t{line}", f"D-{number}\t-0.5\t{line}"]
+    write_lines(log, lines)
+    options = ("--reference", prepared / "reference" / "test.de", "--moses", "de")
+    assert not agg_fairseq(["bleu", *map(str, (log, *options, "--json", tmp_path / "scores"))])
     row = read_result(tmp_path / "scores")["log"]
     assert row["bleu"] == pytest.approx(100) and row["sacrebleu"] > 98
 
@@ -141,19 +140,13 @@ def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tm
     pytest.importorskip("fastBPE")
     data, codes = prepared / "data-bin", prepared / "tokenizer" / "codes"
     checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=MT)
-    tokens = sentences_of(prepared, "valid.en")[:3]
-    options = (
-        "--path", checkpoint, "--bpe", "fastbpe", "--bpe-codes", codes, "--user-dir", USER_DIR,
-    )  # fmt: skip
-    options += ("--cpu", "--beam", "1", "--max-len-b", "3")
-    write_lines(tmp_path / "input", tokens)
-    printed = run_command(
-        "fairseq-interactive", data, "-s", "en", "-t", "de", *options, "--input", tmp_path / "input"
-    )
-    read = [line.split("\t")[1] for line in printed.stdout.splitlines() if line.startswith("S-")]
-    assert read == [
-        " ".join(line) for line in binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]
-    ]
+    write_lines(tmp_path / "input", sentences_of(prepared, "valid.en")[:3])
+    options = f"-s en -t de --bpe fastbpe --bpe-codes {codes} --cpu --beam 1 --max-len-b 3".split()
+    options += ["--user-dir", USER_DIR, "--path", checkpoint, "--input", tmp_path / "input"]
+    printed = run_command("fairseq-interactive", data, *options).stdout
+    read = [line.split("\t")[1] for line in printed.splitlines() if line.startswith("S-")]
+    lines = binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]
+    assert read == [" ".join(line) for line in lines]
 
 
 def test_validation_from_the_training_pairs(corpus, tmp_path):
@@ -192,30 +185,25 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
     """On plain text, and all pairs are kept; also of another pair of languages."""
     options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
     prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
-    shutil.copytree(corpus, tmp_path / "french")
-    for name in NAMES:
-        if name.endswith("de"):
-            (tmp_path / "french" / name).rename(tmp_path / "french" / name.replace("de", "fr"))
+    french = shutil.copytree(corpus, tmp_path / "french")
+    for path in french.glob("*.de"):
+        path.rename(path.with_suffix(".fr"))
     options = ("--from", "french", "--output", "other", *options)
     said = prepare("wmt14_en_de", *options, "--target", "fr", cwd=tmp_path).stdout
     assert "--source-lang en --target-lang fr" in said
-    texts = [tmp_path / name for name in ("out/text/train.de", "other/text/train.fr")]
-    assert texts[0].read_bytes() == texts[1].read_bytes()
+    german = tmp_path / "out" / "text" / "train.de"
+    assert german.read_bytes() == (tmp_path / "other" / "text" / "train.fr").read_bytes()
+    assert len(read_lines(german)) == SPLITS["train"]
     assert "found no train.it" in refused("wmt14_en_de", *options, "--source", "it", cwd=tmp_path)
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["bpe"] == {
-        "kind": "sentencepiece",
-        "sentencepiece_model": "tokenizer/sentencepiece.model",
-    }
-    assert len(read_lines(tmp_path / "out" / "text" / "train.de")) == SPLITS["train"]
+    bpe = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["bpe"]
+    model = "tokenizer/sentencepiece.model"
+    assert bpe == {"kind": "sentencepiece", "sentencepiece_model": model}
 
 
-def test_archives_of_wmt(tmp_path):
+def test_archives_of_wmt(archives, tmp_path):
     """Those of another digest are taken with a warning, if they are given."""
-    write_archives(tmp_path / "archives")
-    printed = prepare(
-        "wmt14_en_de", "--from", "archives", "--output", "out", "--vocabulary", "20", cwd=tmp_path
-    ).stderr
+    options = ("--from", "archives", "--output", "out", "--vocabulary", "20")
+    printed = prepare("wmt14_en_de", *options, cwd=tmp_path).stderr
     assert printed.count("is not WMT's") == 5
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de"
@@ -225,9 +213,8 @@ def test_archives_of_wmt(tmp_path):
         assert read_lines(tmp_path / "out" / "plain" / name) == expected
 
 
-def test_wrong_text_and_options(corpus, tmp_path):
-    write_archives(tmp_path / "archives")
-    (tmp_path / "archives" / EUROPARL).unlink()
+def test_wrong_text_and_options(corpus, archives, tmp_path):
+    (archives / EUROPARL).unlink()
     short = dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99)
     for number, (files, options, said) in enumerate((
         ({"train.de": b"eins\nzwei\n"}, (), "train: found 1200 and 2 sentences; expected as many"),

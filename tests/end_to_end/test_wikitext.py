@@ -23,24 +23,16 @@ def manifest_of(folder):
 
 @pytest.mark.parametrize("write", [write_zip, write_tar, write_files, write_parquet])
 def test_every_form_gives_the_same_text(tmp_path, write):
-    """Every line, the empty ones too. A complete folder is left alone, also without what it does
-    not need."""
+    """Every line, the empty ones too."""
     write(tmp_path / "given", TEXTS)
     first = prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
     assert first.stderr.count("is not that of wikitext-2-v1") == 3
     assert "--only-source" in first.stdout
     assert text_of(tmp_path / "out") == TEXTS
-    lines = {
-        split: (tmp_path / "out" / "encoded" / split).read_text().split("\n") for split in SPLITS
-    }
-    assert lines == {
-        split: [" ".join(line.split()) for line in TEXTS[split].split("\n")] for split in SPLITS
-    }
+    for split, text in TEXTS.items():
+        encoded = (tmp_path / "out" / "encoded" / split).read_text()
+        assert encoded.split("\n") == [" ".join(line.split()) for line in text.split("\n")]
     assert manifest_of(tmp_path / "out")["bpe"] == {"kind": "words"}
-    shutil.rmtree(tmp_path / "out" / "text")
-    assert prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path).stderr.endswith(
-        "is complete\n"
-    )
 
 
 def test_what_is_not_the_corpus_is_named(tmp_path):
@@ -64,13 +56,14 @@ def test_what_is_not_the_corpus_is_named(tmp_path):
 
 
 def test_the_text_is_known_by_its_content(tmp_path):
-    """A copy of it elsewhere is the same, and another text in its place is not."""
+    """A copy of it elsewhere is the same, and another text in its place is not. A complete folder is
+    left alone, also without what it does not need."""
     given = write_files(tmp_path / "given", TEXTS)
-    prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
     write_files(tmp_path / "copy", TEXTS)
-    assert (
-        "is complete" in prepare("wikitext2", "--from", "copy", "--output=out", cwd=tmp_path).stderr
-    )
+    prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
+    shutil.rmtree(tmp_path / "out" / "text")
+    again = prepare("wikitext2", "--from", "copy", "--output=out", cwd=tmp_path)
+    assert again.stderr.endswith("is complete\n")
     (given / "wiki.train.tokens").write_text(f"{TEXTS['train']} another end \n", encoding="utf-8")
     assert "other settings" in refused("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
 
@@ -79,23 +72,23 @@ def test_ids_of_gpt2(tmp_path, shared_data):
     """Those of WikiText-103, by default. The files of the tokenizer are checked, and kept with the
     data."""
     write_files(tmp_path / "given", TEXTS)
-    shutil.copytree(shared_data / "gpt2-bpe", tmp_path / "data" / "downloads" / "gpt2_bpe")
+    gpt2 = tmp_path / "data" / "downloads" / "gpt2_bpe"
+    shutil.copytree(shared_data / "gpt2-bpe", gpt2)
     options = ("--from", "given", "--output=out")
     prepare("wikitext103", *options, cwd=tmp_path)
     bpe = manifest_of(tmp_path / "out")["bpe"]
     assert bpe.pop("kind") == "gpt2"
     assert all((tmp_path / "out" / path).is_file() for path in bpe.values())
-    (tmp_path / "data" / "downloads" / "gpt2_bpe" / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
+    (gpt2 / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
     shutil.rmtree(tmp_path / "out")
     assert "vocab.bpe: found another digest" in refused("wikitext103", *options, cwd=tmp_path)
 
 
 def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
     """Of the copy at hand, the articles of the training part are in another order."""
-    told = prepare(
-        "wikitext2", "--from", str(shared_data / "wikitext-2"), "--output=out", cwd=tmp_path
-    ).stderr
-    assert [line for line in told.splitlines() if "warning" in line] == [
+    options = ("--from", str(shared_data / "wikitext-2"), "--output=out")
+    told = prepare("wikitext2", *options, cwd=tmp_path).stderr.splitlines()
+    assert [line for line in told if "warning" in line] == [
         "prepare: warning: wiki.train.tokens is not that of wikitext-2-v1"
     ]
 
@@ -107,22 +100,17 @@ def test_a_text_and_another_one_in_its_tokens(tmp_path):
     write_files(tmp_path / "given", TEXTS)
     options = ("--tokenizer=sentencepiece", "--vocabulary=150", "--output=old")
     first = prepare("wikitext2", "--from", "given", *options, cwd=tmp_path, whole=True)
-    lines = {split: binarized(tmp_path / "old", split) for split in SPLITS}
-    assert lines == {
-        split: [
-            line.split()
-            for line in (tmp_path / "old" / "encoded" / split).read_text().split("\n")[:-1]
-        ]
-        for split in SPLITS
-    }
-    tokens = sum(len(line) + 1 for line in lines["train"])
-    assert f"train: {len(lines['train'])} sents, {tokens} tokens" in first.stdout
+    for split in SPLITS:
+        lines = binarized(tmp_path / "old", split)
+        text = (tmp_path / "old" / "encoded" / split).read_text()
+        assert lines == [line.split() for line in text.split("\n")[:-1]]
+        tokens = sum(len(line) + 1 for line in lines)
+        assert f"{split}: {len(lines)} sents, {tokens} tokens" in first.stdout
     (tmp_path / "new").mkdir()
     for split in SPLITS:
         (tmp_path / "new" / split).write_text("role ☃\rplaying\n", encoding="utf-8")
-    prepare(
-        "text", "--from", "new", "--tokens-of", "old", "--output=same", cwd=tmp_path, whole=True
-    )
+    options = ("--from", "new", "--tokens-of", "old", "--output=same")
+    prepare("text", *options, cwd=tmp_path, whole=True)
     for name in ("data-bin/dict.txt", "tokenizer/sentencepiece.model"):
         assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
     (line,) = binarized(tmp_path / "same", "test")

@@ -56,21 +56,23 @@ def test_every_architecture_of_the_parent_has_its_sizes(parent, name):
         assert ARCH_CONFIG_REGISTRY[ours] is ARCH_CONFIG_REGISTRY[ours.replace(f"_{name}", "", 1)]
 
 
-@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(
-    ("name", "base"),
-    [("f2", F2_LM), ("f2", F2_MT), ("unigram", UNIGRAM_LM), ("unigram", UNIGRAM_MT)],
-    ids=["f2 lm", "f2 mt", "unigram lm", "unigram mt"],
+    ("name", "base", "tie"),
+    [
+        ("f2", F2_LM, ()),
+        ("f2", F2_MT, ("--share-all-embeddings",)),
+        ("unigram", UNIGRAM_LM, (TIED,)),
+        ("unigram", UNIGRAM_MT, ()),
+    ],
+    ids=["f2 lm", "f2 mt, tied", "unigram lm, tied", "unigram mt"],
 )
-def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, tied):
-    is_lm = "language_modeling" in base
-    data, tie = (lm_data, TIED) if is_lm else (mt_data, "--share-all-embeddings")
-    options = [tie] * tied
-    model = build(data, *options, base=base)[2]
-    plain = build(data, *options, base=[part.replace(f"_{name}", "") for part in base])[2]
+def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, tie):
+    data = lm_data if "language_modeling" in base else mt_data
+    model = build(data, *tie, base=base)[2]
+    plain = build(data, *tie, base=[part.replace(f"_{name}", "") for part in base])[2]
     layer = model.decoder.output_projection
-    assert (layer.weight is model.decoder.embed_tokens.weight) == tied
-    assert is_lm or (layer.weight is model.encoder.embed_tokens.weight) == tied
+    assert (layer.weight is model.decoder.embed_tokens.weight) == bool(tie)
+    assert data is lm_data or (layer.weight is model.encoder.embed_tokens.weight) == bool(tie)
     found, expected = model.state_dict(), plain.state_dict()
     assert found.keys() - expected.keys() == {f"{LAYER}.{part}" for part in OF_LAYER[name]}
     assert all(found[part].equal(value) for part, value in expected.items())
@@ -81,7 +83,8 @@ def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, ti
 
 @pytest.mark.parametrize(("criterion", "base"), [(F2, F2_LM), (UNIGRAM, UNIGRAM_LM)])
 def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch, criterion, base):
-    """Not when a model is built; nor where a checkpoint has brought its own classes, or counts."""
+    """Counts neither when a model is built, nor where a checkpoint has brought its own classes, or
+    counts."""
     counted, original = [], hooked.training_counts
     monkeypatch.setattr(
         hooked, "training_counts", lambda *arguments: counted.append(1) or original(*arguments)
@@ -159,7 +162,6 @@ def test_classes_follow_the_target_side_counts(mt_data, lm_data):
     ids=["lm, smoothed", "mt, sentence averages"],
 )
 def test_loss_gradients_and_log_are_those_of_fairseqs_criterion(lm_data, mt_data, base, options):
-    """Which reads the joint log-probabilities of the same model; ours the target's class only."""
     data = lm_data if base is F2_LM else mt_data
     cfg, task, model, criterion = build(data, *F2, *options, base=base)
     prefix = "label_smoothed_" * ("--label-smoothing" in options)
@@ -214,34 +216,32 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
 
 
 def generate(task, model, batch, prefix=0, **options):
-    """The hypotheses of fairseq's generator, as its command line builds it."""
     options = argparse.Namespace(max_len_a=0, max_len_b=8, **options)
     prefixes = batch["target"][:, :prefix] if prefix else None
     generator = task.build_generator([model], options)
     return generator.generate([model], copy.deepcopy(batch), prefix_tokens=prefixes)
 
 
-SAMPLING = {"beam": 2, "sampling": True, "sampling_topk": 10}
 GENERATORS = (
     {"beam": 4},
-    SAMPLING | {"no_repeat_ngram_size": 1},
-    {"beam": 1, "min_len": 3, "sampling": True, "sampling_topp": 0.9},
+    {"beam": 2, "sampling": True, "sampling_topk": 10, "no_repeat_ngram_size": 1},
+    {"beam": 1, "sampling": True, "sampling_topp": 0.9, "min_len": 3},
     {"beam": 2, "temperature": 0.2, "min_len": 3},
-    SAMPLING | {"prefix": 2, "sampling_topk": 3},
+    {"beam": 2, "sampling": True, "sampling_topk": 3, "prefix": 2},
 )
 
 
 @pytest.mark.parametrize(
-    ("first", "decoding"),
+    ("first", "decoding", "strength"),
     [
-        ([5, 6, 7], "sample-class"),
-        ([EOS], "greedy-class"),
-        ([EOS], "joint"),
-        ([PAD, BOS], "greedy-class"),
-        (None, "sample-class"),
+        ([5, 6, 7], "sample-class", 1.5),
+        ([EOS], "greedy-class", 20),
+        ([EOS], "joint", 1.5),
+        ([PAD, BOS], "greedy-class", 1.5),
+        (None, "sample-class", 20),
     ],
 )
-def test_generators_with_classes_that_leave_little_choice(mt_data, first, decoding):
+def test_generators_with_classes_that_leave_little_choice(mt_data, first, decoding, strength):
     """Whatever is forbidden: no NaN, no padding, an end. The first class is nearly always the
     likeliest, and is small, or each token is a class. (Where the only likely token of a joint
     distribution is forbidden, fairseq cannot draw.)"""
@@ -250,25 +250,24 @@ def test_generators_with_classes_that_leave_little_choice(mt_data, first, decodi
     classes = torch.arange(len(task.target_dictionary))
     if first is not None:
         classes = (classes % 4 + 1).index_fill_(0, torch.tensor(first), 0)
-    for strength in (1.5,) if decoding == "joint" else (1.5, 20):
-        layer.assign(classes)
-        with torch.no_grad():  # U's first row along the features: log p1 differ by 8 x strength
-            features = model(**batches(cfg, task)[0]["net_input"], features_only=True)[0]
-            direction = features.mean((0, 1))
-            layer.class_weight.mul_(0.01)
-            layer.class_weight[0] += strength * direction / direction.norm()
-            chosen = choose_class(features, layer.class_weight, sample=False)
-        assert (chosen == 0).float().mean() > 0.9
-        for options in GENERATORS:
-            prefix, least = options.get("prefix", 0), options.get("min_len", 1)
-            hypotheses = generate(task, model, batch, **options)
-            for target, of_sentence in zip(batch["target"], hypotheses, strict=True):
-                assert 1 <= len(of_sentence) <= options["beam"], options
-                for hypothesis in of_sentence:
-                    tokens = hypothesis["tokens"].tolist()
-                    assert tokens.index(EOS) == len(tokens) - 1 and least < len(tokens) <= 9
-                    assert PAD not in tokens and tokens[:prefix] == target[:prefix].tolist()
-                    assert hypothesis["positional_scores"].isfinite().all(), options
+    layer.assign(classes)
+    with torch.no_grad():  # U's first row along the features: log p1 differ by 8 x strength
+        features = model(**batches(cfg, task)[0]["net_input"], features_only=True)[0]
+        direction = features.mean((0, 1))
+        layer.class_weight.mul_(0.01)
+        layer.class_weight[0] += strength * direction / direction.norm()
+        chosen = choose_class(features, layer.class_weight, sample=False)
+    assert (chosen == 0).float().mean() > 0.9
+    for options in GENERATORS:
+        prefix, least = options.get("prefix", 0), options.get("min_len", 1)
+        hypotheses = generate(task, model, batch, **options)
+        for target, of_sentence in zip(batch["target"], hypotheses, strict=True):
+            assert 1 <= len(of_sentence) <= options["beam"], options
+            for hypothesis in of_sentence:
+                tokens = hypothesis["tokens"].tolist()
+                assert tokens.index(EOS) == len(tokens) - 1 and least < len(tokens) <= 9
+                assert PAD not in tokens and tokens[:prefix] == target[:prefix].tolist()
+                assert hypothesis["positional_scores"].isfinite().all(), options
 
 
 def test_decoupled_greedy_search_by_hand(mt_data):
@@ -300,7 +299,7 @@ def test_decoupled_greedy_search_by_hand(mt_data):
 
 
 def test_scoring_is_joint_whatever_the_decoding(lm_data):
-    """Without an incremental state; features are features with either."""
+    """Scores without an incremental state; features are features with either."""
     model = build(lm_data, *F2, "--f2-decoding", "greedy-class", base=F2_LM)[2].eval()
     tokens, state = torch.randint(4, 60, (3, 7)), {}
     with torch.no_grad():

@@ -13,24 +13,22 @@ from tests.conftest import called, read_lines, write_lines
 from tests.generate_logs import sentence
 from tests.small_trainings import MT
 
-REFERENCES = ["Ein Mann mit Hut .", "Text-zu-Text , sagte er .", "Ein Hund läuft über das Gras ."]
-HYPOTHESES = [
-    "Ein Mann mit einem Hut .",
-    "Text-zu-Bild , sagte er .",
-    "Der Hund läuft über das Gras .",
-]
-PLAIN_REFERENCES, PLAIN_HYPOTHESES = (
-    [line.replace(" .", ".").replace(" ,", ",") for line in lines]
-    for lines in (REFERENCES, HYPOTHESES)
+PLAIN_REFERENCES = ["Ein Mann mit Hut.", "Text-zu-Text, sagte er.", "Ein Hund läuft über das Gras."]
+PLAIN_HYPOTHESES = [
+    "Ein Mann mit einem Hut.", "Text-zu-Bild, sagte er.", "Der Hund läuft über das Gras.",
+]  # fmt: skip
+REFERENCES, HYPOTHESES = (
+    [line.replace(".", " .").replace(",", " ,") for line in lines]
+    for lines in (PLAIN_REFERENCES, PLAIN_HYPOTHESES)
 )
 SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
 
 def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str):
-    pairs = enumerate(zip(references, hypotheses, strict=True))
-    return write_lines(
-        path, [line for i, (r, h) in pairs for line in sentence(i, r, [(-1, h)], decode)]
-    )
+    lines = []
+    for number, (reference, text) in enumerate(zip(references, hypotheses, strict=True)):
+        lines += sentence(number, reference, [(-1, text)], decode)
+    return write_lines(path, lines)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +50,8 @@ def scored_by_fairseq(hypotheses, references):
     """What `fairseq-score` does with the two files that compound_split_bleu.sh makes."""
     dictionary = Dictionary()
     scorer = Scorer(BleuConfig(pad=dictionary.pad(), eos=dictionary.eos(), unk=dictionary.unk()))
-    for lines in zip(hypotheses, references, strict=True):
-        hypothesis, reference = (
-            dictionary.encode_line(split_compounds(line)).int() for line in lines
-        )
-        scorer.add(reference, hypothesis)
+    for lines in zip(references, hypotheses, strict=True):
+        scorer.add(*(dictionary.encode_line(split_compounds(line)).int() for line in lines))
     return scorer
 
 
@@ -65,18 +60,15 @@ LINES = st.lists(st.sampled_from(["a", "b", "a-b", "b-a-b", "-", "<<unk>>", "ä"
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=6))
 def test_against_fairseq(pairs):
-    """Empty lines among them."""
     hypotheses, references = zip(*pairs, strict=True)
     found = tokenized_bleu(hypotheses, references)
     scorer = scored_by_fairseq(hypotheses, references)
     assert found.score == pytest.approx(scorer.score(), rel=1e-9, abs=1e-9)
-    assert (found.hypothesis_length, found.reference_length) == (
-        scorer.stat.predlen,
-        scorer.stat.reflen,
-    )
+    lengths = (found.hypothesis_length, found.reference_length)
+    assert lengths == (scorer.stat.predlen, scorer.stat.reflen)
     assert found.brevity_penalty == pytest.approx(scorer.brevity())
 
 
@@ -88,13 +80,9 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     scorer = scored_by_fairseq(HYPOTHESES, REFERENCES)
     assert table["mle"]["BLEU"] == f"{scorer.score():.2f}"
     assert table["mle"]["BP"] == f"{scorer.brevity():.3f}"
-    assert (
-        table["agg"].items()
-        >= {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}.items()
-    )
-    signature = (
-        "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
-    )
+    expected = {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}
+    assert table["agg"].items() >= expected.items()
+    signature = "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|"
     assert printed.splitlines()[-1].startswith(signature) and "sacrebleu:" not in printed
 
 
@@ -102,36 +90,28 @@ def test_bleu_of_two_logs(tmp_path, capsys):
 def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     """The same whether the text was never tokenized, or is detokenized here or by
     fairseq-generate."""
-    reference = tmp_path / "test.de"
-    reference.write_text(
-        "\ufeff" + "".join(f"{line}\n" for line in PLAIN_REFERENCES), encoding="utf-8"
-    )
+    reference, path, target = tmp_path / "test.de", tmp_path / "a.log", tmp_path / "a.json"
+    write_lines(reference, ["\ufeff" + PLAIN_REFERENCES[0], *PLAIN_REFERENCES[1:]])
     escaped = [line.replace("-", " @-@ ") for line in HYPOTHESES]
-    path, options = tmp_path / "a.log", ("--reference", reference, "--json", tmp_path / "a.json")
     if case == "plain":
         write_log(path, PLAIN_HYPOTHESES, PLAIN_REFERENCES)
     elif case == "moses":
         write_log(path, escaped)
-        options += ("--moses", "de")
     else:
-        write_log(
-            path, escaped, PLAIN_REFERENCES, dict(zip(escaped, PLAIN_HYPOTHESES, strict=True)).get
-        )
+        decoded = dict(zip(escaped, PLAIN_HYPOTHESES, strict=True))
+        write_log(path, escaped, PLAIN_REFERENCES, decoded.get)
+    options = ("--reference", reference, "--json", target, *["--moses", "de"] * (case == "moses"))
     printed = run(capsys, "bleu", path, *options)
     row, expected = cells(printed)["a"], corpus_bleu(PLAIN_HYPOTHESES, [PLAIN_REFERENCES])
-    assert (row["sacreBLEU"], row["sacreBLEU BP"]) == (
-        f"{expected.score:.2f}",
-        f"{expected.bp:.3f}",
-    )
+    assert row["sacreBLEU"] == f"{expected.score:.2f}"
+    assert row["sacreBLEU BP"] == f"{expected.bp:.3f}"
     assert (row["BLEU"] == "—") == (case == "decoded")
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
-    result = read_result(tmp_path / "a.json")
+    result = read_result(target)
     assert result.signature == printed.splitlines()[-1]
     assert result.facts["reference"] == str(reference)
-    assert result["a"]["sacrebleu"] == pytest.approx(expected.score, rel=1e-12)
     assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
-    assert (result["a"]["bleu"] is None) == (case == "decoded")
 
 
 def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
@@ -151,14 +131,12 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
 
 
 def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
-    """For a model that has learned nothing; with several hypotheses for a sentence."""
     languages = ("-s", "en", "-t", "de")
     path = save_model(tmp_path / "checkpoint.pt", mt_data, *languages, base=MT)
     options = ("--path", path, "--beam", "2", "--nbest", "2", "--max-len-b", "5", "--cpu")
     for multiple in ("1", "8"):
-        printed = called(
-            "generate", mt_data, *languages, *options, "--required-batch-size-multiple", multiple
-        )
+        batches = ("--required-batch-size-multiple", multiple)
+        printed = called("generate", mt_data, *languages, *options, *batches)
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
     run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
@@ -168,5 +146,5 @@ def test_what_fairseq_generate_prints(mt_data, capsys, tmp_path):
     said = next(line for line in read_lines(log) if line.startswith("Generate test with beam=2"))
     assert "syslen={}, reflen={}".format(*lengths) in said
     assert f"BLEU4 = {found['bleu']:.2f}," in said
-    expected = "--required-batch-size-multiple 1"
-    assert expected in refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)
+    error = refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)
+    assert "--required-batch-size-multiple 1" in error

@@ -10,6 +10,7 @@ import torch
 from fairseq import criterions as fairseq_criterions
 from fairseq.data.iterators import GroupedIterator
 from fairseq.logging import metrics
+from torch.nn.functional import cross_entropy
 
 from agg_fairseq.fairseq_plugin.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
@@ -29,14 +30,7 @@ from tests.small_trainings import (
     trainer_for,
 )
 
-WEIGHTS = {"ul_alpha": 0.5, "adv_epsilon": 0.4, "cosreg_gamma": 3.0}
-LOGGED = ("ul_loss", "adv_loss", "cosreg")
-WITH_TERMS = [
-    part for name, weight in WEIGHTS.items() for part in (f"--{name.replace('_', '-')}", weight)
-]
-WITHOUT_TERMS = ("--ul-alpha", 0, "--cosreg-gamma", 0)
-
-
+WITH_TERMS = ("--ul-alpha", 0.5, "--adv-epsilon", 0.4, "--cosreg-gamma", 3)
 BASES = dict(zip(EVERY_CRITERION, [(LM, TIED), (MT,), (LM,)] * 3, strict=True))
 BASES["unlikelihood_sequence"] = (LM, TIED)
 
@@ -45,76 +39,67 @@ BASES["unlikelihood_sequence"] = (LM, TIED)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
 def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     """Every gradient is that of the naive implementation with the gates, position weights and terms
-    of this criterion, also of a tied embedding. Terms are logged only where they have a weight;
-    nll_loss and ppl are the model's."""
+    of this criterion, also of a tied embedding; nll_loss and ppl are the model's."""
     base, *tied = BASES[name]
     data, smoothing = lm_data if base is LM else mt_data, 0.1 * (name in ("mle", "agg", "agps"))
     options = (*EVERY_CRITERION[name], *tied, "--label-smoothing", smoothing)
     trainer, _ = trainer_for(data, *options, *WITH_TERMS, base=base)
-    plain, _ = trainer_for(data, *options, *WITHOUT_TERMS, base=base)
     first, *others = batches(trainer.cfg, trainer.task)
-    criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
+    model, criterion, pad = trainer.model, trainer.criterion, trainer.task.target_dictionary.pad()
     batch = next(batch for batch in others if base is LM or (batch["target"] == pad).any())
     trainer.train_step([first])
-    plain.model.load_state_dict(trainer.model.state_dict())
     update = 2 if name == "unlikelihood_sequence" else 1  # in this one it trains on the batch
     grads, log = gradients(trainer, batch, update)
+
+    features = model(**batch["net_input"], features_only=True)[0]
+    weight, target = model.decoder.output_projection.weight, batch["target"]
+    nll = cross_entropy(
+        (features @ weight.T).flatten(0, 1), target.flatten(), ignore_index=pad, reduction="sum"
+    )
     found = logged(criterion, [log])
-    expected = logged(plain.criterion, [gradients(plain, batch, update)[1]])
-    assert found["nll_loss"] == pytest.approx(expected["nll_loss"], abs=2e-3)
-    assert found["ppl"] == pytest.approx(expected["ppl"], rel=2e-3)
-    assert not {*LOGGED} & expected.keys()
-    assert found["adv_loss"] > found["nll_loss"] + 0.01 and all(found[name] for name in LOGGED)
+    assert found["nll_loss"] == pytest.approx(nll.item() / batch["ntokens"] / math.log(2), abs=2e-3)
+    assert found["ppl"] == pytest.approx(2 ** found["nll_loss"], rel=2e-3)
+    assert found["adv_loss"] > found["nll_loss"] + 0.01 and found["ul_loss"] and found["cosreg"]
     if name != "face" and not smoothing:  # weights and shares that adv_loss does not have
         bits = found["adv_loss"] + 0.5 * found["ul_loss"]
         assert found["loss"] == pytest.approx(bits + 3 * found["cosreg"] / math.log(2), abs=4e-3)
 
-    weight, target = trainer.model.decoder.output_projection.weight, batch["target"]
+    objective, parameters = criterion.objective, list(model.parameters())
     naive = naive_gated_cross_entropy(
-        trainer.model(**batch["net_input"], features_only=True)[0], weight, target,
-        gates=criterion.objective.gates(target), position_weight=criterion.objective.position_weight(target),
-        candidates=previous_tokens(target, pad), ul_alpha=0.5, adv_epsilon=0.4, ignore_index=pad,
+        features, weight, target, gates=objective.gates(target), ul_alpha=0.5, adv_epsilon=0.4,
+        position_weight=objective.position_weight(target), ignore_index=pad,
+        candidates=previous_tokens(target, pad),
         label_smoothing=smoothing * len(weight) / (len(weight) - 1),  # of fairseq
     )  # fmt: skip
     penalty = 3.0 * cosine_regularizer(weight, ignore_index=pad)
-    right = torch.autograd.grad(
-        naive + batch["ntokens"] * penalty, list(trainer.model.parameters())
-    )
-    for parameter, one, expected in zip(trainer.model.parameters(), grads, right, strict=True):
+    right = torch.autograd.grad(naive + batch["ntokens"] * penalty, parameters)
+    for parameter, one, expected in zip(parameters, grads, right, strict=True):
         # which takes the gradient of the frozen rows away
         if parameter is weight and name == "freeze_rare":
             expected = expected.index_fill(0, criterion.rare.nonzero().flatten(), 0)
         torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
 
-    for each in (trainer, plain):
-        each.criterion.eval()
-    log, plain_log = (each.criterion(each.model, batch)[2] for each in (trainer, plain))
-    torch.testing.assert_close(log["nll_loss"], plain_log["nll_loss"])
+    log = criterion.eval()(model, batch)[2]
+    torch.testing.assert_close(log["nll_loss"], nll)
     assert log["adv_loss_number"] == 0, "adversarial training is no measure"
 
 
 def test_when_statistics_are_formed():
-    """Of each embedding, once per attempt at an update that is due, and once per validation."""
     statistics = EmbeddingStatistics(2)
     one, other = (torch.nn.Parameter(torch.randn(9, 4) + shift) for shift in (0, 9))
     for update, is_due in ((0, True), (1, False), (2, True), (2, True)):
         statistics.start_update(update)
         assert bool(statistics.of(one, True)) == is_due == bool(statistics.of(other, True))
         assert statistics.of(one, True) == {}
-        assert (
-            statistics.of(one, False)["mean_share"][0]
-            < 0.9
-            < statistics.of(other, False)["mean_share"][0]
-        )
+        shares = [statistics.of(each, False)["mean_share"][0] for each in (one, other)]
+        assert shares[0] < 0.9 < shares[1]
     assert all(math.isnan(value) for value, _ in statistics.of(one * math.nan, False).values())
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
-    """Those of an update; neither dummy batches nor validation add to it. Special tokens are never
-    rare."""
-    trainer, _ = trainer_for(
-        lm_data, "--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3
-    )
+    """Neither dummy batches nor validation are counted. Special tokens are never rare."""
+    options = ("--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3)
+    trainer, _ = trainer_for(lm_data, *options)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     data = batches(trainer.cfg, trainer.task)
 
@@ -130,63 +115,53 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     assert objective.gates(None) is None
     trainer.train_step(data[2:5])
     assert torch.equal(objective.counter.appearances, counts(data[:2]))
-    assert objective.counter.updates == 1
     assert torch.equal(objective.counter.current, counts(data[2:5]))
-    special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
-    special += [
-        row for row, token in enumerate(dictionary.symbols) if token.startswith("madeupword")
-    ]
     rare = objective.gates(None).rare
+    special = [dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()]
     assert rare.any() and not rare[special].any()
 
 
-@pytest.mark.parametrize("frequency", [1, 3])
-def test_a_static_group_is_fixed_after_its_epoch(lm_data, frequency):
-    options = ("--criterion", "agg", "--update-freq", frequency, "--agg-static-after-epoch", 2)
+def test_a_static_group_is_fixed_after_its_epoch(lm_data):
+    options = ("--criterion", "agg", "--update-freq", 3, "--agg-static-after-epoch", 2)
     trainer, iterator = trainer_for(lm_data, *options)
-    window, data = math.ceil(len(iterator) / frequency), batches(trainer.cfg, trainer.task)[:1]
+    window, data = math.ceil(len(iterator) / 3), batches(trainer.cfg, trainer.task)[:1]
     for update in range(window + 3):
         trainer.criterion.train_iterator.epoch = 2 if update < window + 2 else 3
         trainer.train_step(data)
-        assert trainer.criterion.objective.counter.window == window
         assert (trainer.criterion.objective.static_rare is not None) == (update == window + 2)
 
 
-@pytest.mark.parametrize("more", [(), ("--skip-remainder-batch",)])
-@pytest.mark.parametrize(("frequency", "sentences"), [(1, 4), (2, 4), (3, 4), (3, 5)])
-def test_a_window_is_one_epoch(lm_data, more, frequency, sentences):
-    """As many updates as fairseq makes of one, also where it leaves batches out."""
+@pytest.mark.parametrize(
+    ("frequency", "sentences", "more"),
+    [(1, 4, ()), (3, 5, ()), (2, 4, ("--skip-remainder-batch",))],
+)
+def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
     options = ("--update-freq", frequency, "--batch-size", sentences, *more)
     trainer, iterator = trainer_for(lm_data, "--criterion", "agg", *options)
-    epoch = GroupedIterator(
-        iterator.next_epoch_itr(), frequency, trainer.cfg.optimization.skip_remainder_batch
-    )
+    skips = trainer.cfg.optimization.skip_remainder_batch
+    epoch = GroupedIterator(iterator.next_epoch_itr(), frequency, skips)
     trainer.criterion.start_update(0)
     assert trainer.criterion.objective.counter.window == len(list(epoch))
 
 
 @pytest.mark.parametrize(("epochs", "is_told"), [(9, True), (10, False)])
-def test_a_window_that_is_more_than_a_tenth_of_the_training_is_told_of(
-    lm_data, caplog, epochs, is_told
-):
+def test_a_long_window_is_warned_of(lm_data, caplog, epochs, is_told):
     updates = epochs * len(batches(*build(lm_data)[:2]))
-    with caplog.at_level("WARNING"):
-        trainer_for(lm_data, "--criterion", "agg", "--max-update", updates)
+    trainer_for(lm_data, "--criterion", "agg", "--max-update", updates)
     assert ("more than a tenth of the training" in caplog.text) == is_told
 
 
 @pytest.mark.parametrize(("alpha", "level"), [(0.3, "INFO"), (0.9, "WARNING")])
 def test_what_is_rare_is_told_before_the_training(lm_data, caplog, alpha, level):
-    """Shares of the tokens and of the targets, counted here; a warning above half of the tokens."""
-    with caplog.at_level("INFO"):
-        trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", alpha)
+    caplog.set_level("INFO")
+    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", alpha)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
     rare = (counts / len(iterator) < alpha) & ~trainer.criterion.objective.excluded
     words = int((counts > 0).sum())
     shares = (rare & (counts > 0)).sum() / words, counts[rare].sum() / counts.sum()
-    expected = f"agg: with alpha {alpha} and epochs of {len(iterator)} updates, "
-    expected += f"{shares[0]:.1%} of the {words} tokens that occur and {shares[1]:.1%} of the targets are rare"
+    expected = f"agg: with alpha {alpha} and epochs of {len(iterator)} updates, {shares[0]:.1%} of "
+    expected += f"the {words} tokens that occur and {shares[1]:.1%} of the targets are rare"
     assert record.message.startswith(expected) and record.levelname == level
 
 
@@ -194,53 +169,34 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU
     here."""
     _, task, model, criterion = build(lm_data, "--criterion", "agg")
-    seen = []
-    criterion.start_update = lambda update_num: seen.append(
-        criterion.objective.counter.current.device.type
-    )
+    objective, seen = criterion.objective, []
+    criterion.start_update = lambda _: seen.append(objective.counter.current.device.type)
     optimizer = types.SimpleNamespace(zero_grad=lambda: None)
     with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
         task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
-    assert seen == ["meta"] and criterion.objective.excluded.device.type == "meta"
+    assert seen == ["meta"] and objective.excluded.device.type == "meta"
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            ("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1),
-            "both alpha 0.1 and rare_fraction 0.2; drop one",
-        ),
-        (("agg", "--agg-window", -1), "expected a window of at least 1 update, got -1"),
-        (("mle", "--ddp-backend", "slowmo"), "expected pytorch_ddp or legacy_ddp"),
-        (("freeze_rare", "--freeze-below", 1), "--freeze-below between 0 and 1"),
-        (
-            ("unlikelihood_sequence",),
-            "--ul-prefix-length: expected at most --tokens-per-sample 16, got 50",
-        ),
-    ],
-)
-def test_bad_options_are_one_line_and_status_2(lm_data, capsys, options, words):
-    assert words in one_line(capsys, build, lm_data, "--criterion", *options)
+def test_bad_options_are_one_line_and_status_2(lm_data, capsys):
+    for *options, words in (
+        ("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1, "alpha 0.1 and rare_fraction 0.2"),
+        ("agg", "--agg-window", -1, "expected a window of at least 1 update, got -1"),
+        ("mle", "--ddp-backend", "slowmo", "expected pytorch_ddp or legacy_ddp"),
+        ("freeze_rare", "--freeze-below", 1, "--freeze-below between 0 and 1"),
+        ("unlikelihood_sequence", "expected at most --tokens-per-sample 16, got 50"),
+    ):
+        assert words in one_line(capsys, build, lm_data, "--criterion", *options)
 
 
 def test_columns_of_a_criterion_that_trained_before_are_forgotten():
-    """As after --reset-optimizer with another criterion: its meters come from the checkpoint, and
+    """Covers --reset-optimizer with another criterion: its meters come from the checkpoint, and
     stay empty."""
-    log = {
-        "loss": 3.0,
-        "nll_loss": 2.0,
-        "nll_tokens": 4,
-        "ntokens": 4,
-        "nsentences": 1,
-        "sample_size": 4,
-    }
+    log = {"loss": 3.0, "nll_loss": 2.0, "nll_tokens": 4, "ntokens": 4, "nsentences": 1}
+    log["sample_size"] = 4
     criterions = fairseq_criterions.CRITERION_REGISTRY
     with metrics.aggregate("restored", new_root=True) as aggregator:
-        former = log | {
-            "rare_tokens": 9.0, "rare_tokens_number": 1, "ul_loss": 1.0, "ul_loss_number": 1,
-        }  # fmt: skip
-        criterions["agg"].reduce_metrics([former])
+        former = {"rare_tokens": 9.0, "rare_tokens_number": 1, "ul_loss": 1.0, "ul_loss_number": 1}
+        criterions["agg"].reduce_metrics([log | former])
         metrics.log_scalar("of_another_criterion", 1.0)
         assert {"rare_tokens", "ul_loss", "of_another_criterion"} <= aggregator.keys()
         metrics.reset_meters("restored")
@@ -251,16 +207,15 @@ def test_columns_of_a_criterion_that_trained_before_are_forgotten():
 
 
 def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
-    """That of docs/objectives.md, in a folder of its own, through --user-dir."""
+    """The example of docs/objectives.md, in a folder for --user-dir."""
     page = (ROOT / "docs" / "objectives.md").read_text()
-    (tmp_path / "own_method").mkdir()
-    (tmp_path / "own_method" / "__init__.py").write_text(
-        re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
-    )
-    printed = called(
-        "train", lm_data, "--user-dir", tmp_path / "own_method", *LM, "--criterion", "last_token", "--ul-alpha", 0.1,
-        "--optimizer", "adam", "--cpu", "--max-update", 2, "--no-save", "--log-format", "json", "--log-interval", 1,
-    )  # fmt: skip
+    folder = tmp_path / "own_method"
+    folder.mkdir()
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    (folder / "__init__.py").write_text(code)
+    options = "--optimizer adam --cpu --max-update 2 --no-save --log-format json --log-interval 1"
+    criterion = ("--criterion", "last_token", "--ul-alpha", 0.1)
+    printed = called("train", lm_data, "--user-dir", folder, *LM, *criterion, *options.split())
     assert '"num_updates": "2"' in printed and '"ul_loss"' in printed
 
 
@@ -268,20 +223,15 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     ("name", "options"),
     [("agg", {"agg_window": 9}), ("agps", {"agps_rare_rank": 36}), ("freeze_rare", {})],
 )
-def test_what_is_counted_before_the_training_fits_a_criterion_on_a_gpu(
-    name, options, monkeypatch, caplog
-):
+def test_counts_fit_a_criterion_on_a_gpu(name, options, monkeypatch, caplog):
     """fairseq's trainer moves a criterion first, and the counts come later, on the CPU; `meta`
     stands for a GPU."""
     made = criterion(name, OutputLayerTask(64), **options).to("meta")
     monkeypatch.setattr(made, "count_targets", lambda: torch.arange(64))
-    if name == "agg":
-        monkeypatch.setattr(made, "_updates_of_epoch", lambda: 100)
+    monkeypatch.setattr(made, "_updates_of_epoch", lambda: 100, raising=False)
     caplog.set_level("INFO")
     made.prepare()
-    if name == "agg":
-        assert "of the targets are rare" in caplog.text
-    elif name == "agps":
+    if name == "agps":
         assert made.objective.rare.device.type == "meta"
     else:
-        assert "tokens are rare" in caplog.text
+        assert "are rare" in caplog.text

@@ -72,7 +72,7 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
 
 
 @pytest.mark.parametrize(
-    "base", [FAMILIES["fconv_lm"], (*LM, "--adaptive-softmax-cutoff", "10,20")]
+    "base", [FAMILIES["fconv_lm"], (*LM, TIED, "--adaptive-softmax-cutoff", "10,20")]
 )
 def test_models_that_are_refused(lm_data, base, capsys):
     """Convolutional decoders have no `output_layer`, and an adaptive softmax is no linear one."""

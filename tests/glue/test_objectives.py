@@ -3,7 +3,6 @@ trainer."""
 
 import copy
 import math
-from collections import Counter
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from tests.small_trainings import (
     gradients,
     logged,
     rare_rows,
+    target_counts,
     trainer_for,
 )
 
@@ -26,25 +26,18 @@ from tests.small_trainings import (
 def test_agps_counts_the_target_side(mt_data):
     trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
-    counts, rare = objective.counts, objective.rare
-    assert (objective.rare_rank, objective.scaling) == (
-        20,
-        {"mu1": 30, "mu2": 5, "variant": "eq15"},
-    )
-    words = (mt_data.parent / "train.de").read_text().split()
-    for token in ("t0", "t7", "w0", "w7"):
-        assert counts[dictionary.index(token)] == words.count(token)
-    assert counts[dictionary.eos()] == 80
+    assert objective.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"}
+    assert torch.equal(objective.counts, target_counts(mt_data, dictionary))
     source = dictionary.index("w0")  # of the source side alone, like 'happiness' in the paper
     gates = objective.gates(batches(trainer.cfg, trainer.task)[0]["target"])
-    assert rare[source] and gates.g1[source] == gates.g2[source] == 0
-    assert not rare[dictionary.pad()] and not rare[dictionary.unk()]
+    assert objective.rare_rank == 20 and objective.rare[source]
+    assert gates.g1[source] == gates.g2[source] == 0
+    assert not objective.rare[[dictionary.pad(), dictionary.unk()]].any()
 
 
 def test_frozen_rows_are_released(lm_data):
-    trainer, _ = trainer_for(
-        lm_data, "--criterion", "freeze_rare", "--freeze-until", 2, "--weight-decay", 0.1
-    )
+    options = ("--criterion", "freeze_rare", "--freeze-until", 2, "--weight-decay", 0.1)
+    trainer, _ = trainer_for(lm_data, *options)
     before = rare_rows(trainer)
     for number, batch in enumerate(batches(trainer.cfg, trainer.task)[:4]):
         trainer.train_step([batch])
@@ -60,11 +53,8 @@ def test_frozen_rows_are_released(lm_data):
     ids=["momentum", "adam tied, update-freq and clipping"],
 )
 def test_frozen_rows_stay_bit_identical(lm_data, options):
-    """Also if the first batch is a dummy one: a worker that has run out of data must freeze as the
-    others do."""
-    trainer, _ = trainer_for(
-        lm_data, "--criterion", "freeze_rare", "--freeze-fraction", 0.3, *options
-    )
+    """The first batch is a dummy one: a worker without data must freeze as the others do."""
+    trainer, _ = trainer_for(lm_data, "--criterion", "freeze_rare", *options)
     before = rare_rows(trainer)
     weight = trainer.model.decoder.output_projection.weight
     others = weight.detach()[~trainer.criterion.rare].clone()
@@ -75,32 +65,22 @@ def test_frozen_rows_stay_bit_identical(lm_data, options):
     assert torch.equal(rare_rows(trainer), before) and before.abs().sum() > 0
     assert not torch.equal(weight.detach()[~trainer.criterion.rare], others)
     moment = trainer.optimizer.optimizer.state[weight].get("exp_avg")
-    assert moment is None or not moment[trainer.criterion.rare].any(), (
-        "no momentum builds up meanwhile"
-    )
+    assert moment is None or not moment[trainer.criterion.rare].any()
 
 
 def test_rare_by_relative_frequency(mt_data):
-    """The tokens of fewer than 3% of the training targets, counted one by one; special tokens are
-    never rare."""
     trainer, _ = trainer_for(mt_data, "--criterion", "freeze_rare", "--freeze-below", 0.03, base=MT)
-    counts = Counter(
-        token for item in trainer.task.dataset("train") for token in item["target"].tolist()
-    )
     dictionary = trainer.task.target_dictionary
-    special = {dictionary.pad(), dictionary.bos(), dictionary.eos(), dictionary.unk()}
-    total = sum(counts.values())
-    expected = [
-        counts[token] / total < 0.03 and token not in special and not word.startswith("madeup")
-        for token, word in enumerate(dictionary.symbols)
-    ]
+    counts, expected = target_counts(mt_data, dictionary), []
+    for token, word in enumerate(dictionary.symbols):
+        is_word = token >= 4 and not word.startswith("madeup")
+        expected.append(is_word and bool(counts[token] < 0.03 * counts.sum()))
     assert trainer.criterion.rare.tolist() == expected
-    assert 0 < sum(expected) < len(dictionary) - len(special)
+    assert 0 < sum(expected) < len(dictionary) - 4
 
 
 def test_face_counts_its_own_predictions(lm_data):
-    """Of the updates before, on all workers, padding and dummy batches left out; the weights come
-    from them."""
+    """Counts those of the updates before, without padding and dummy batches."""
     trainer, _ = trainer_for(lm_data, "--criterion", "face")
     data = batches(trainer.cfg, trainer.task)
     criterion, pad = trainer.criterion, trainer.task.target_dictionary.pad()
@@ -109,15 +89,13 @@ def test_face_counts_its_own_predictions(lm_data):
     trainer.train_step([data[0], {}])
     assert not criterion.objective.counter.appearances.any()
     trainer.train_step([data[1]])
-    expected = torch.bincount(
-        predicted[data[0]["target"] != pad], minlength=criterion.objective.vocabulary
-    )
-    assert torch.equal(criterion.objective.counter.appearances, expected)
-    weights = 1 - expected / expected.max()
-    target = data[0]["target"]
-    found = criterion.objective.position_weight(target)[target != pad]
-    weights *= len(weights) / weights.sum()
-    assert_close(found, weights[target[target != pad]])
+    target, counter = data[0]["target"], criterion.objective.counter
+    is_target = target != pad
+    expected = torch.bincount(predicted[is_target], minlength=criterion.objective.vocabulary)
+    assert torch.equal(counter.appearances, expected)
+    weights = (1 - expected / expected.max())[target[is_target]]
+    weights *= len(expected) / (1 - expected / expected.max()).sum()
+    assert_close(criterion.objective.position_weight(target)[is_target], weights)
 
 
 SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
@@ -132,11 +110,10 @@ def test_sequence_updates_alternate(lm_data):
     assert kinds == [False, False, False, True] * 2
 
 
-@pytest.mark.parametrize("more", [(), ("--ul-alpha", 1)])
-def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data, more):
+def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
     """Its log has the keys and kinds of values of the others, as fairseq needs to add up the logs
     of workers."""
-    trainer, _ = trainer_for(lm_data, *SEQUENCE, *more, "--ul-sequence-rate", 1)
+    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-alpha", 1, "--ul-sequence-rate", 1)
     batch, kinds = batches(trainer.cfg, trainer.task)[0], []
     short = copy.deepcopy(batch)
     short["target"], short["ntokens"] = batch["target"][:, :4], 4 * len(batch["target"])

@@ -29,7 +29,7 @@ KINDS = {
 
 
 def random_checkpoint(path, data, *options):
-    """A model whose random weights are so large that its predictions differ between positions."""
+    """A model whose predictions differ between positions, since its random weights are large."""
     return Checkpoint(save_model(path, data, *options, base=(), std=0.5))
 
 
@@ -39,16 +39,12 @@ def runs(lm_runs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_measures_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
-    """Perplexities, expectations and calibrated perplexities of each group, from all distributions
-    of the split in float64."""
+def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
     data, pair = (mt_data, ("en", "de")) if kind == "translation" else (lm_data, None)
     checkpoint = random_checkpoint(tmp_path / "model.pt", data, *KINDS[kind])
-    texts = BinarizedText(data, "valid"), BinarizedText(data)
-    result = perplexity({"model": checkpoint}, texts[0], calibrate=texts[1], device="cpu")
+    result = perplexity({"model": checkpoint}, BinarizedText(data, "valid"), device="cpu")
     row = result["model"]
     assert (row.get("isoscore") is None) == (kind == "adaptive")
-    assert "|calibrated-on:test|" in result.signature
 
     model, task = build_model(checkpoint, data)
     task.load_dataset("valid")
@@ -60,35 +56,26 @@ def test_measures_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
         distributions.append(log_probs[0].double().exp())
         targets.append(sample["target"][0])
     probabilities, target = torch.cat(distributions), torch.cat(targets)  # N x V, N
-    names = tuple(row["offsets"])
-    # special tokens are the last group
-    of_token = BinarizedVocabulary.load(data, pair).groups("types").of_token % (len(names) + 1)
+    groups = BinarizedVocabulary.load(data, pair).groups("types")
+    of_token = groups.of_token % (len(groups.names) + 1)  # special tokens are the last group
     mass = probabilities @ torch.nn.functional.one_hot(of_token).double()
-    group = of_token[target]
     nll = -probabilities.gather(1, target[:, None]).squeeze(1).log()
-    group_nll = -mass.gather(1, group[:, None]).squeeze(1).log()
-    gains = torch.tensor([*row["offsets"].values(), 0], dtype=torch.float64)
-    assert gains[0] == 0
-    expected = {
-        "perplexity": nll,
-        "group_perplexity": group_nll,
-        "within_perplexity": nll - group_nll,
-        "calibrated_perplexity": nll - gains[group] + (mass * gains.exp()).sum(1).log(),
-    }
-    for index, name in enumerate((*names, "total")):
-        chosen = (group == index) | (name == "total")
-        observed = result.facts["targets"][name]
-        assert observed == chosen.sum()
-        for measure, of_positions in expected.items():
-            mean = of_positions[chosen].mean().exp().item()
-            assert row[measure][name] == (pytest.approx(mean, rel=1e-5) if observed else None)
-        if observed:
-            ratio = (mass.sum() if name == "total" else mass[:, index].sum()).item() / observed
-            assert row["expected_over_observed"][name] == pytest.approx(ratio, rel=1e-5)
+    group_nll = -mass.gather(1, of_token[target][:, None]).squeeze(1).log()
+    for index, name in enumerate((*groups.names, "total")):
+        chosen = (of_token[target] == index) | (name == "total")
+        assert result.facts["targets"][name] == chosen.sum()
+        for measure, of_positions in (
+            ("perplexity", nll),
+            ("group_perplexity", group_nll),
+            ("within_perplexity", nll - group_nll),
+        ):
+            expected = of_positions[chosen].mean().exp().item()
+            expected = pytest.approx(expected, rel=1e-5) if chosen.any() else None
+            assert row[measure][name] == expected
 
 
 def test_a_pruned_model_is_the_one_that_was_trained(lm_data, tmp_path):
-    """Of two layers that were kept of three, as fairseq loads it by --model-overrides."""
+    """Two layers were kept of three, as fairseq loads them by --model-overrides."""
     options = (*LM, "--criterion", "mle", "--decoder-layers")
     kept = (*options, 3, "--decoder-layers-to-keep", "0,2")
     pruned = random_checkpoint(tmp_path / "pruned.pt", lm_data, *kept)
@@ -121,8 +108,6 @@ def test_logits_are_formed_in_chunks(runs, lm_data, monkeypatch):
 
 
 def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
-    """Among them those with too few positions, which would seem better if long texts were left
-    out."""
     text, of_pairs = BinarizedText(lm_data), KINDS["translation"]
     positions = ("--max-source-positions", 6, "--max-target-positions", 6)
     short = random_checkpoint(tmp_path / "6.pt", mt_data, *of_pairs, *positions)
@@ -222,11 +207,11 @@ def test_groups_by_the_occurrences_in_another_text(
     moved = (after - before)[absent].norm() / before[absent].norm()
     assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item())
     assert not any(result["mle"]["moved"].values())
-    occurrences = {"occurrences_in": other, "calibrate": BinarizedText(lm_data)}
     calibrating = ("calibrate", lm_runs / "agg", *options, "--split", "test", "--share", 0.25)
-    assert "| as it was " in run(capsys, *calibrating, "-o", tmp_path / "agg.pt")
-    models = {"agg": Checkpoint(lm_runs / "agg"), "quarter": Checkpoint(tmp_path / "agg.pt")}
-    shares = perplexity(models, BinarizedText(lm_data, "valid"), shares=[0.25], **occurrences)
+    assert "| as it was " in run(capsys, *calibrating, "-o", tmp_path / "quarter.pt")
+    models = {"agg": Checkpoint(lm_runs / "agg"), "quarter": Checkpoint(tmp_path / "quarter.pt")}
+    fitted = {"calibrate": BinarizedText(lm_data), "occurrences_in": other, "shares": [0.25]}
+    shares = perplexity(models, BinarizedText(lm_data, "valid"), **fitted)
     for group, offset in result["agg"]["offsets"].items():
         assert shares["quarter"]["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
     for measure in ("perplexity", "expected_over_observed"):

@@ -22,7 +22,7 @@ def drawn(picture, *paths):
 
 @pytest.fixture(scope="session")
 def eval_json(lm_runs, lm_data, tmp_path_factory):
-    """What eval-lm says of both runs, and of a third with another rare fraction (the same
+    """Results of eval-lm for both runs, and for a third with another rare fraction (the same
     weights)."""
     path = tmp_path_factory.mktemp("eval") / "eval.json"
     checkpoints = [lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")]
@@ -35,7 +35,7 @@ def eval_json(lm_runs, lm_data, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def texts_json(lm_data, tmp_path_factory):
-    """What text-metrics says of texts of two models, and of three with 2, 4 and 10 classes of
+    """Results of text-metrics for texts of two models, and of three with 2, 4 and 10 classes of
     either kind."""
     folder = tmp_path_factory.mktemp("texts")
     names = ["mle", "f2"]
@@ -55,7 +55,6 @@ def texts_json(lm_data, tmp_path_factory):
 
 @pytest.fixture
 def inputs(lm_runs, lm_data, eval_json, texts_json):
-    """For each picture the arguments, and words that are in it."""
     runs, data = [lm_runs / "mle", lm_runs / "agg"], ["--data", lm_data]
     checkpoints = [run / "checkpoint_last.pt" for run in runs]
     logs = [run / "train.log" for run in runs]
@@ -90,8 +89,6 @@ def test_every_picture_is_drawn(picture, inputs, tmp_path, capsys):
 
 
 def test_plot_refuses(lm_runs, lm_data, eval_json, texts_json, tmp_path, capsys, monkeypatch):
-    """Among others, a file without the columns of the picture, which names the command that writes
-    them."""
     checkpoint, log = lm_runs / "mle" / "checkpoint_last.pt", lm_runs / "mle" / "train.log"
     rows = json.loads(texts_json.read_text())["rows"]
     two = changed(eval_json, tmp_path / "two.json", "rows", 1, "criterion", {"agg_alpha": 0.1})
@@ -151,8 +148,6 @@ def changed(path, target, *keys_and_value):
 
 
 def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
-    """A name has the same numbers in all of them: the human texts are the same, and names of models
-    differ."""
     mle, *_, human = json.loads(texts_json.read_text())["rows"]
     one = changed(texts_json, tmp_path / "one.json", "rows", [mle, human])
     other = changed(one, tmp_path / "other.json", "rows", 0, "name", "other")
@@ -166,7 +161,7 @@ def test_token_shares_of_several_files(texts_json, tmp_path, capsys):
 
 
 def test_seeds_of_the_sweep_are_one_point(eval_json, tmp_path):
-    """Their mean; and what is not defined is a gap."""
+    """Draws their mean; what is not defined is a gap."""
     total = json.loads(eval_json.read_text())["rows"][1]["perplexity"]["total"]
     path = changed(eval_json, tmp_path / "seed.json", "rows", 1, "perplexity", "total", total + 2)
     changed(path, path, "rows", 1, "name", "agg-2")

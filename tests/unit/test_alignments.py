@@ -27,7 +27,6 @@ def write_data(folder, pairs=PAIRS, languages=("en", "de")):
 
 
 def links_of(folder, text, languages=("en", "de")):
-    """What is read of a file with this text: counts by source and target token."""
     (folder / "links").write_bytes(text)
     found = read_links(folder / "links", load_parallel(folder, languages))
     assert {column.dtype for column in vars(found).values()} == {torch.int64}

@@ -63,7 +63,6 @@ FIXED = {
 
 @pytest.mark.parametrize("name", FIXED)
 def test_classes_and_counts_must_be_the_same(name):
-    """Also of a layer within a model."""
     first, second = (nn.ModuleDict({"out": FIXED[name](last)}).state_dict() for last in (0, 1))
     averaged = average_parameters(named(first, first))
     assert torch.equal(averaged[f"out.{name}"], first[f"out.{name}"])

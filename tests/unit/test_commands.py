@@ -16,7 +16,6 @@ from agg_fairseq.errors import first_line
 
 
 def parsers(parser):
-    """A parser and those of its sub-commands."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -25,7 +24,6 @@ def parsers(parser):
 
 
 def test_every_argument_has_a_help():
-    """Which can be formatted, with its default."""
     for parser in parsers(build_parser(COMMANDS)):
         assert parser.format_help() and parser.description
         for action in parser._actions:
@@ -105,7 +103,6 @@ def test_the_doctor_runs_without_torch():
 
 
 def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
-    """torch lists them below its first line."""
     state = {"weight": torch.zeros(4, 2), "scale": torch.zeros(1)}
     with pytest.raises(RuntimeError) as caught:
         torch.nn.Linear(2, 3).load_state_dict(state)

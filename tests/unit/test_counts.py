@@ -1,5 +1,3 @@
-"""What takes counts takes no shares of a text."""
-
 import pytest
 import torch
 

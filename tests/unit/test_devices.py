@@ -72,8 +72,6 @@ def test_next_tokens_are_summed_up_with_one_wait_per_chunk():
 
 
 class Decoder(nn.Module):
-    """Logits of the next token from the last one alone."""
-
     def forward(self, tokens, incremental_state):
         return (self.logits[tokens],)
 
@@ -89,21 +87,19 @@ def test_a_text_is_continued_alike_in_deterministic_mode(topk):
             for device in ("cpu", CUDA):
                 model.decoder.logits = logits.clone().to(device)
                 options = {"topk": topk, "generator": torch.Generator().manual_seed(1)}
-                texts.append(
-                    continuation(model, prefixes.to(device), 9, forbidden=(0,), **options).tolist()
-                )
+                given = model, prefixes.to(device), 9
+                texts.append(continuation(*given, forbidden=(0,), **options).tolist())
     finally:
         torch.use_deterministic_algorithms(False)
     assert texts[0] == texts[1] and 0 not in sum(texts[0], [])
 
 
-RARE, (G1, G2, BIAS) = torch.arange(V) > 20, torch.rand(3, V)
-Y = torch.randint(V, (3, 6))
+BIAS, Y = torch.rand(V), torch.randint(V, (3, 6))
+GATES = Gates(torch.arange(V) > 20, *torch.rand(2, V))
 GATED = {
-    "gates": {"gates": Gates(RARE, G1, G2)},
-    "softcap": {"softcap": 5.0, "scale": 0.5},
+    "softcap": {"gates": GATES, "softcap": 5.0, "scale": 0.5},
     "all": {"candidates": previous_tokens(Y, 1), "adv_epsilon": 0.1, "predict": True,
-            "position_weight": torch.rand(3, 6), "gates": Gates(RARE, G1, G2)},
+            "position_weight": torch.rand(3, 6), "gates": GATES},
 }  # fmt: skip
 OBJECTIVES = {
     "mle": lambda: Objective(V, ul_alpha=1.0, cosreg_gamma=1.0, label_smoothing=0.1),
@@ -150,7 +146,7 @@ LOSSES = {
 }
 
 
-HALF = ("gated, gates", "gated, all", "agg", "f2_softmax, 0.0")
+HALF = ("gated, all", "agg", "f2_softmax, 0.0")
 
 
 @pytest.mark.parametrize(

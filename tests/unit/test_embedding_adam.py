@@ -17,7 +17,6 @@ KINDS = {
 
 
 def oracle(weight, gradients, *, coupled=False, lr, betas, eps, weight_decay):
-    """Adam with decoupled weight decay, from the equations of `EmbeddingAdam`."""
     m, v = torch.zeros_like(weight), torch.zeros_like(weight)
     beta2 = torch.as_tensor(betas[1], dtype=torch.float64).expand(len(weight))[:, None]
     for step, gradient in enumerate(gradients, start=1):
@@ -37,6 +36,11 @@ def trained(weight, gradients, group, **options):
         parameter.grad = gradient.clone()
         optimizer.step()
     return parameter.detach(), optimizer
+
+
+def test_defaults_are_those_of_fairseqs_adam():
+    expected = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "coupled": False}
+    assert EmbeddingAdam([torch.nn.Parameter(torch.zeros(2))]).defaults == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +110,6 @@ def test_a_state_of_torch_goes_on_with_its_moments_and_our_second_moment(kind):
 
 
 def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
-    """Parameters of a group are updated together, those of each number of steps."""
     gradients = list(torch.randn(5, 7, 3, dtype=torch.float64))
     parameters = [torch.nn.Parameter(torch.ones(7, 3, dtype=torch.float64)) for _ in range(3)]
     optimizer = EmbeddingAdam(parameters, **OPTIONS)

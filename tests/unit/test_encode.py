@@ -66,7 +66,6 @@ def codes(tmp_path_factory):
 
 @pytest.mark.parametrize("has_fastbpe", [True, False])
 def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, codes, monkeypatch):
-    """Whichever of the two cuts."""
     from subword_nmt.apply_bpe import BPE
 
     if has_fastbpe:

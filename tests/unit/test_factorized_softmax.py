@@ -53,7 +53,6 @@ def problem(class_of_token):
 
 @pytest.fixture(autouse=True)
 def small_chunks_and_tiles(monkeypatch):
-    """Several chunks and tiles, as in a dictionary of thousands."""
     monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 30)
     monkeypatch.setattr(cross_entropy, "CACHED_ELEMENTS", 40)  # rows by twos
     monkeypatch.setattr(token_classes, "TILE", 4)

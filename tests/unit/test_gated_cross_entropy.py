@@ -26,7 +26,6 @@ IGNORED = -100
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    """Of seven positions or fewer."""
     monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 80)
 
 
@@ -88,7 +87,10 @@ def test_equals_the_naive_implementation(sizes, gated, rare, shift, weighted, so
 
 
 def test_candidates_are_earlier_targets_of_the_same_row():
-    y = problem()[3]
+    h, w, _, y, *_ = problem()
+    options = {"candidates": previous_tokens(y, IGNORED)}  # and α is 1
+    expected = naive_gated_cross_entropy(h, w, y, **options)
+    assert_close(gated_likelihood(h, w, y, **options).loss, expected)
     positions = (y >= 0).flatten().nonzero().squeeze(1)
     tokens, is_candidate = previous_tokens(y, IGNORED).at(positions, y.flatten()[positions])
     for position, row, chosen in zip(positions.tolist(), tokens, is_candidate, strict=True):
@@ -123,6 +125,7 @@ def test_takes_the_place_of_the_function_of_torch(with_bias, reduction, smoothin
 def test_losses_without_reduction_are_gated_too():
     """A second run of backward is no error, since the gradients are formed there."""
     h, w, b, y, factors, gates = problem()
+    factors -= 0.5
     losses = gated_cross_entropy(h, w, y, linear_bias=b, reduction="none", gates=gates)
     expected = gated_likelihood(h, w, y, bias=b, position_weight=factors, gates=gates).loss
     right = grad(expected, (h, w, b))
@@ -143,6 +146,7 @@ def test_which_tensors_receive_a_gradient(wanted):
     out.loss.backward()
     assert (h.grad is not None, w.grad is not None) == wanted and gates.g1.grad is None
     assert not out.nll.requires_grad and not out.losses.requires_grad
+    assert out.prediction is out.ul_loss is out.adv_loss is None
 
 
 def test_ignored_positions_add_nothing():
@@ -172,7 +176,6 @@ def test_nothing_but_padding_and_nothing_at_all():
 
 
 def test_a_kernel_gets_targets_that_lie_side_by_side(monkeypatch):
-    """It reads them from the address of the first."""
     found = []
     name = "agg_fairseq.functional.softmax_kernel.likelihood"
     monkeypatch.setattr("agg_fairseq.functional.softmax_kernel.can_run", lambda logits: True)
@@ -263,17 +266,20 @@ def test_adversarial_training_of_certain_targets():
     assert out.loss.isfinite()
 
 
-@pytest.mark.parametrize(("gap", "alpha"), [(21.0, 1.0), (60.0, 10.0), (89.0, 1.0), (200.0, 10.0)])
-def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha):
+@pytest.mark.parametrize(
+    ("gap", "alpha", "target"),
+    [(21.0, 1.0, 0), (60.0, 10.0, 0), (200.0, 10.0, 0), (21.0, 1.0, 2), (-2.0, 1.0, 2)],
+)
+def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha, target):
     """In float32, `1 − P` rounds to zero, and so do the probabilities of the others at the larger
-    gaps."""
+    gaps. At the sequence level it may be the target."""
     logits = torch.tensor([0.0, 0.0, gap, -1.0], dtype=torch.float64, requires_grad=True)
     penalty = logits.logsumexp(0) - logits[[0, 1, 3]].logsumexp(0)
-    (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[0], logits)
+    (expected,) = torch.autograd.grad(alpha * penalty - F.log_softmax(logits, 0)[target], logits)
     h = torch.ones(1, 1, 1, requires_grad=True)
     w = logits.detach().float()[:, None].requires_grad_()
     candidates = given_tokens(torch.tensor([[2]]), torch.tensor([[True]]))
-    out = gated_likelihood(h, w, torch.tensor([[0]]), candidates=candidates, ul_alpha=alpha)
+    out = gated_likelihood(h, w, torch.tensor([[target]]), candidates=candidates, ul_alpha=alpha)
     assert out.ul_loss.item() == pytest.approx(penalty.item(), rel=1e-6)
     into_h, into_w = torch.autograd.grad(out.loss, (h, w))
     assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
@@ -292,7 +298,6 @@ def test_repeated_ngrams():
 
 
 def test_the_gates_over_a_fused_loss_of_the_page():
-    """The program of docs/method.md, over torch's own loss."""
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [program] = [text for text in programs if "fused" in text]

@@ -62,7 +62,6 @@ def imported_by(module, path):
 
 
 def modules():
-    """The names and files of the modules of the package, without its name."""
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
         if module not in ("__init__", "__main__"):

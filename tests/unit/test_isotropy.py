@@ -82,7 +82,6 @@ def test_means_against_all_pairs(monkeypatch):
 
 
 def test_singular_values_and_projection_against_numpy():
-    """The projection keeps the two leading singular values."""
     w = torch.randn(40, 6) + 1
     expected = torch.from_numpy(np.linalg.svd(w.double().numpy(), compute_uv=False))
     found, projected = singular_values(w), principal_projection(w)

@@ -24,8 +24,6 @@ LAYERS = {
 
 
 class Layer(nn.Linear):
-    """Counts how often it is called."""
-
     def __init__(self, after, bias):
         super().__init__(24, 500, bias)
         self.after, self.calls = after, []
@@ -77,7 +75,6 @@ def test_in_every_precision(kind, bias, size, dtype, mixed):
 
 
 def test_a_bias_that_is_computed_is_known_also_without_gradients():
-    """As in validation, where it has no history."""
     layer = UnigramLinear(nn.Parameter(torch.randn(5, 3)), torch.tensor([4, 3, 2, 1, 0]))
     with torch.no_grad():
         found = linear_logits(layer, layer, torch.zeros(1, 3), layer)

@@ -23,15 +23,6 @@ def layer_of(dtype=torch.float32, **options):
     return UnigramLinear(nn.Parameter(weight), COUNTS, **options)
 
 
-def test_the_layer_is_a_linear_layer_with_that_bias():
-    layer, features = layer_of(torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    for shift in (0, torch.arange(6)):
-        with torch.no_grad():
-            layer.bias_shift += shift
-        expected = features @ layer.weight.T + log_unigram(COUNTS) + shift
-        assert_close(layer(features), expected, check_dtype=False)
-
-
 def test_the_shift_has_the_gradient_of_the_bias():
     layer, features = layer_of(torch.float64), torch.randn(7, 3, dtype=torch.float64)
     target = torch.tensor([0, 0, 1, 3, 0, 4, 2])
@@ -39,12 +30,6 @@ def test_the_shift_has_the_gradient_of_the_bias():
     residual = (features @ layer.weight.T + log_unigram(COUNTS)).softmax(1)
     residual[range(7), target] -= 1
     assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)
-
-
-def test_a_fixed_bias_is_no_parameter():
-    layer = layer_of(learned=False)
-    assert [name for name, _ in layer.named_parameters()] == ["weight"]
-    assert torch.equal(layer.bias, log_unigram(COUNTS)) and not layer.bias.requires_grad
 
 
 def test_half_precision_does_not_round_the_bias():

@@ -98,3 +98,16 @@ def test_no_offset_of_a_group_without_targets(groups, predictions):
     log_probs, target = predictions
     with pytest.raises(UserError, match="found no rare targets"):
         added(groups, (log_probs, target % 7), keep_positions=True).fit_offsets()
+
+
+def test_unseen_tokens_keep_their_logits(predictions):
+    groups = frequency_groups(torch.arange(V).flip(0))
+    assert groups.names[-1] == "unseen"
+    assert added(groups, predictions, keep_positions=True).fit_offsets()[-1] == 0
+
+
+@pytest.mark.parametrize(("nll", "perplexity"), [(700.0, math.exp(700)), (710.0, math.inf)])
+def test_perplexity_is_infinite_beyond_the_range_of_numbers(groups, nll, perplexity):
+    statistics = NextTokenStatistics(groups)
+    statistics.update(torch.full((1, V), -nll), torch.tensor([0]))
+    assert statistics.compute()["perplexity"]["total"] == pytest.approx(perplexity)

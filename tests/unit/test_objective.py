@@ -123,7 +123,6 @@ def test_what_is_not_counted():
 
 
 def gates_of(objective, seeds):
-    """The gates of updates with one micro-batch in each."""
     gates = []
     for seed in seeds:
         gates.append(objective.micro_batch(example(seed)[1]).gates)
@@ -162,6 +161,17 @@ def test_a_fixed_group_stays():
         gates_of(objective, [seed])
     for gates in gates_of(objective, (9, 8, 7)):
         assert torch.equal(gates.rare, objective.static_rare)
+
+
+@pytest.mark.parametrize("is_dummy", [False, True])
+@pytest.mark.parametrize("kind", [AggObjective, FaceObjective])
+def test_a_dummy_batch_is_not_counted(kind, is_dummy):
+    """AGG counts targets, FACE its predictions where there is a target."""
+    objective, weight, (features, target) = kind(V), embedding(), example(1)
+    objective(features, weight, target, micro_batch=objective.micro_batch(target, is_dummy))
+    tokens = target if kind is AggObjective else (features @ weight.t()).argmax(-1)
+    expected = torch.bincount(tokens[target >= 0], minlength=V)
+    assert objective.counter.current.equal(0 * expected if is_dummy else expected)
 
 
 def test_weights_of_face_by_hand():

@@ -30,7 +30,6 @@ class Operations(TorchDispatchMode):
 
 
 def operations(step, chunks, monkeypatch):
-    """Of one chunk, and outside of chunks; the first call is not counted."""
     numbers = []
     for number in (1, chunks):
         monkeypatch.setattr(softmax_layer, "CHUNK_ELEMENTS", V * N // number)

@@ -31,7 +31,6 @@ def texts(file: str) -> str:
 
 
 def each(template: str, values: Iterable) -> str:
-    """The template once for each value, which replaces #."""
     return " ".join(template.replace("#", str(value)) for value in values)
 
 
@@ -232,7 +231,6 @@ def read_table(path: Path) -> tuple[list[str], dict[str, Numbers]]:
 
 
 def corrected(paper: str) -> str:
-    """The plain text of a paper without its slips."""
     text = plain((PAPERS / f"{paper}.txt").read_text(encoding="utf-8"))
     for slip, correct in SLIPS.get(paper, {}).items():
         text = text.replace(slip, correct)

@@ -47,7 +47,6 @@ def server():
 
 
 def fetch(folder, *urls, digests=f"{MD5} {SHA256}"):
-    """The file, and what went wrong."""
     status, _, err = run(folder, f"fetch file '{digests}' {' '.join(urls)}")
     target = folder / "data" / "downloads" / "file"
     assert status in (0, 2) and target.exists() is not bool(status)

@@ -88,7 +88,6 @@ def test_a_measure_is_finite_or_an_error(row):
 
 
 def test_a_hand_made_file_is_a_result_or_one_line(tmp_path):
-    """Each value in it, at any depth, replaced by one of another type, or left out."""
     path = tmp_path / "result.json"
     for changed in changes(TWO_LABELS.json()):
         path.write_text(json.dumps(changed))

@@ -17,7 +17,6 @@ SOURCED = ("env.sh", "in_venv.sh", "language_model.sh", "preparation.sh", "wikit
 
 
 def test_every_script_is_run_by_a_test():
-    """By its path in a command line, or as a module."""
     paths = [path for kind in ("sh", "py") for path in (ROOT / "scripts").rglob(f"*.{kind}")]
     sources = "\n".join(path.read_text() for path in paths)
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))

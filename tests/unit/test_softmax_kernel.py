@@ -15,7 +15,6 @@ LARGEST = {"torch.float32": 1e-6, "torch.bfloat16": 8e-3, "torch.float16": 8e-4}
 
 
 def test_the_kernels_compute_the_gated_loss():
-    """Each two options together, with a vocabulary that is no multiple of 8."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.interpreted_kernel"],
         cwd=ROOT,

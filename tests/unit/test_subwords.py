@@ -33,7 +33,6 @@ def write(path, text):
 
 @pytest.fixture
 def gpt2_files(tmp_path):
-    """A vocabulary of a few letters, and five merges."""
     ids = json.dumps({piece: 100 + index for index, piece in enumerate(GPT2_PIECES)})
     merges = "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
     return {
@@ -43,7 +42,6 @@ def gpt2_files(tmp_path):
 
 
 def test_a_hand_made_encoder_json_is_read_or_refused(gpt2_files):
-    """Each part of it left out or of another type."""
     file = gpt2_files["gpt2_encoder_json"]
     for changed in changes(json.loads(file.read_text())):
         file.write_text(json.dumps(changed))

@@ -94,7 +94,6 @@ START = "checkpoint.finetune_from_model"
 def test_trainings_that_are_no_seeds_of_each_other_are_refused(
     change, message, table, tmp_path, capsys
 ):
-    """Of those that are, what was changed is said."""
     first = {
         START: ["../first/best.pt", "1"],
         "common.seed": 1,

@@ -39,7 +39,6 @@ def test_equals_a_brute_force_window(updates, window, resized):
 
 
 def test_what_is_counted():
-    """The default is that of the losses."""
     for ignore_index, options in ((1, {"ignore_index": 1}), (-100, {})):
         counter = TokenCounter(V, 1, **options)
         counter.add(torch.tensor([[0, ignore_index], [ignore_index, 4]]))

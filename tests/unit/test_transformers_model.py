@@ -216,7 +216,6 @@ def test_what_a_transformers_model_does_not_take(model):
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
 def test_a_hand_made_file_is_read_or_refused(file, model, text):
-    """Each part of it, at any depth, left out or of another type."""
     index = {"metadata": {}, "weight_map": dict.fromkeys(UNTIED, "model.safetensors")}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
     for changed in changes(json.loads((model / file).read_text())):

@@ -25,16 +25,6 @@ def test_ties_by_hand():
     assert found == (pytest.approx(3**0.5 / 2), 3)
 
 
-def test_pairs_that_are_not_covered():
-    """A word of no token, of a token of zeros, or of tokens whose mean is zero, on either side."""
-    # of the others, cosines are 0.71, 0, −1 and scores 5, 1, 3: ranks 3, 2, 1 and 3, 1, 2, so 1 − 6
-    # · 2 / (3 · 8)
-    first = [[0], [], [0], [4], [0], [0, 3], [0], [0]]
-    second = [[1], [0], [], [0], [1, 4], [1], [2], [3]]
-    found = word_similarity(ANGLES, first, second, [5, 9, 9, 9, 9, 9, 1, 3])
-    assert found == (pytest.approx(0.5), 3)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "scores", "covered"),
     [
