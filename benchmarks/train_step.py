@@ -54,7 +54,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # hydra warns about options of fairseq
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        updates = options.repeats + 2
+        updates = 2 * options.repeats + 2  # on a GPU, a round is two updates
         for device in devices(options.device):
             arguments = [*TRAINING, *SIZES[device].split()]
             tokens = int(arguments[arguments.index("--max-tokens") + 1])

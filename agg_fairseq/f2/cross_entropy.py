@@ -277,6 +277,8 @@ def _add_smoothed_terms(
         into_rows = torch.zeros_like(rows, dtype=wide)
     losses = torch.empty_like(log_p[0])
     step = chunk_rows(rows)
+    if h.is_cuda:  # since several matrices of this size are held
+        step = min(step, max(1, GPU_ELEMENTS // len(rows)))
     for start in range(0, len(h), step):
         part = slice(start, start + step)
         features, y_of_part, class_of_part = h[part], y[part, None], of_class[part, None]

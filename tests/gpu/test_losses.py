@@ -334,7 +334,7 @@ def waits(device):
                 function()
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        places = [w for w in seen if "synchroniz" in str(w.message)]
+        places = [w for w in seen if "called a synchronizing" in str(w.message)]
         return [f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in places]
 
     return count
