@@ -62,11 +62,8 @@ def problem(given=""):
 
 def gradients(loss_of, leaves, y, more, device, dtype, scale=1.0):
     """The gradients of a loss that is multiplied by `scale` in its backward pass, on the CPU."""
-    more = there(more, device)
     leaves = [leaf.detach().to(device, dtype, copy=True).requires_grad_() for leaf in leaves]
-    if len(leaves) > 2:
-        more["bias"] = leaves[2]
-    (loss_of(*leaves[:2], y.to(device), **more) * scale).backward()
+    (loss_of(y.to(device), *leaves, **there(more, device)) * scale).backward()
     return [leaf.grad.double().cpu() / scale for leaf in leaves]
 
 
@@ -75,13 +72,21 @@ def errors(found, exact):
     return [((one - other).norm() / other.norm()).item() for one, other in pairs]
 
 
-def ours(h, w, y, **more):
-    return gated_likelihood(h, w, y, **more).loss
+def assert_exact(loss_of, oracle, leaves, y, more, device, dtype):
+    """The gradients, of a loss scaled as fairseq does in half precision, are those of the oracle in
+    float64 on the CPU."""
+    leaves = [leaf.to(dtype).double() for leaf in leaves]
+    exact = gradients(oracle, leaves, y, more, "cpu", torch.float64)
+    found = gradients(loss_of, leaves, y, more, device, dtype, 128.0)
+    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
 
 
-def naive(h, w, y, **more):
-    loss = naive_gated_cross_entropy(h, w, y, **more)
-    return getattr(loss, "loss", loss)
+def ours(y, h, w, bias=None, **more):
+    return gated_likelihood(h, w, y, bias=bias, **more).loss
+
+
+def naive(y, h, w, bias=None, **more):
+    return naive_gated_cross_entropy(h, w, y, bias=bias, **more)
 
 
 @pytest.fixture(params=["one chunk", "chunks"])
@@ -97,10 +102,7 @@ def chunks(request, monkeypatch):
 def test_gated_likelihood(case, dtype, chunks, device):
     options, given = CASES[case]
     leaves, y, more = problem(given)
-    leaves = [leaf.to(dtype).double() for leaf in leaves]
-    exact = gradients(naive, leaves, y, more | options, "cpu", torch.float64)
-    found = gradients(ours, leaves, y, more | options, device, dtype, 128.0)
-    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+    assert_exact(ours, naive, leaves, y, more | options, device, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -116,16 +118,12 @@ def test_under_autocast(dtype, device):
 
 def test_no_larger_errors_than_the_plain_loss(device):
     """Logits of up to 60, as a trained model has them: the plain loss rounds them to bfloat16."""
-    leaves, y, more = problem()
-    leaves = [(leaves[0] * 5).bfloat16().double(), (leaves[1] * 1.5).bfloat16().double()]
+    (h, w), y, more = problem()
+    leaves = [(h * 5).bfloat16().double(), (w * 1.5).bfloat16().double()]
 
-    def plain(h, w, y, ignore_index):
-        return F.cross_entropy(
-            F.linear(h, w).flatten(0, 1).to(torch.promote_types(h.dtype, torch.float32)),
-            y.flatten(),
-            ignore_index=ignore_index,
-            reduction="sum",
-        )
+    def plain(y, h, w, **options):
+        logits = F.linear(h, w).flatten(0, 1).to(torch.promote_types(h.dtype, torch.float32))
+        return F.cross_entropy(logits, y.flatten(), reduction="sum", **options)
 
     exact = gradients(plain, leaves, y, more, "cpu", torch.float64)
     found, others = (
@@ -158,16 +156,27 @@ LAYOUTS = {
 
 
 def factorized(layout="by frequency"):
+    """The class of each token."""
     counts = (1e6 / torch.arange(1.0, V + 1)).long()
     return LAYOUTS[layout](f2.mefmax(counts))
 
 
-def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
+def factorized_problem(layout="by frequency"):
+    of_token = factorized(layout)
+    leaves, y, more = problem()
+    leaves.append(torch.randn(int(of_token.max()) + 1, D).double() / 8)
+    return leaves, y, {**more, "classes": TokenClasses.of(of_token)}
+
+
+def f2_loss(y, h, w, u, classes, **options):
+    return factorized_cross_entropy(h, w, u, y, classes, **options).loss
+
+
+def joint_loss(y, h, w, u, classes, ignore_index, label_smoothing):
     log_p = f2.joint_log_prob(h, w, u, classes).flatten(0, 1)
     kept = y.flatten() != ignore_index
     nll = F.nll_loss(log_p, y.flatten(), ignore_index=ignore_index, reduction="sum")
-    share = label_smoothing / V
-    return (1 - label_smoothing) * nll - share * log_p[kept].sum()
+    return (1 - label_smoothing) * nll - label_smoothing / V * log_p[kept].sum()
 
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)
@@ -177,27 +186,9 @@ def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
 def test_factorized_cross_entropy(layout, smoothing, merged, dtype, chunks, device, monkeypatch):
     monkeypatch.setattr(f2.cross_entropy, "GPU_MERGED_LOGITS", merged)
     monkeypatch.setattr(f2.cross_entropy, "MERGED_LOGITS", merged)
-    of_token = factorized(layout)
-    (h, w), y, options = problem()
-    leaves = [h, w, torch.randn(int(of_token.max()) + 1, D).double() / 8]
-    leaves = [leaf.to(dtype).double() for leaf in leaves]
-    options["label_smoothing"] = smoothing
-
-    def both(loss, place, dtype, scale):
-        h, w, u = (leaf.detach().to(place, dtype, copy=True).requires_grad_() for leaf in leaves)
-        classes = TokenClasses.of(of_token.to(place))
-        (loss(h, w, u, y.to(place), classes) * scale).backward()
-        return [leaf.grad.double().cpu() / scale for leaf in (h, w, u)]
-
-    exact = both(
-        lambda h, w, u, y, classes: joint(h, w, y, u=u, classes=classes, **options),
-        "cpu", torch.float64, 1.0,
-    )  # fmt: skip
-    found = both(
-        lambda h, w, u, y, classes: factorized_cross_entropy(h, w, u, y, classes, **options).loss,
-        device, dtype, 128.0,
-    )  # fmt: skip
-    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+    leaves, y, more = factorized_problem(layout)
+    more["label_smoothing"] = smoothing
+    assert_exact(f2_loss, joint_loss, leaves, y, more, device, dtype)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -294,29 +285,21 @@ def test_a_state_goes_on_where_it_was_saved(order, device, tmp_path):
     assert make().load_state_dict(again).missing_keys == []
 
 
-@pytest.mark.parametrize("case", ["mle", "smoothing", "soft cap", "all"])
+def f2_and_cosreg(y, h, w, u, classes, **options):
+    joint = f2.joint_log_prob(h, w, u, classes)[..., 0].sum()
+    return f2_loss(y, h, w, u, classes, **options) + joint + cosine_regularizer(w)
+
+
+@pytest.mark.parametrize("case", ["mle", "smoothing", "soft cap", "all", "f2 and cosreg"])
 def test_deterministic(case, device, deterministic):
-    options, given = CASES[case]
-    leaves, y, more = problem(given)
-    first, second = (
-        gradients(ours, leaves, y, more | options, device, torch.float32) for _ in range(2)
-    )
+    if case == "f2 and cosreg":
+        loss_of, (leaves, y, more) = f2_and_cosreg, factorized_problem()
+    else:
+        loss_of, (options, given) = ours, CASES[case]
+        leaves, y, more = problem(given)
+        more |= options
+    first, second = (gradients(loss_of, leaves, y, more, device, torch.float32) for _ in range(2))
     assert all(map(torch.equal, first, second))
-
-
-def test_f2_and_cosreg_are_deterministic(device, deterministic):
-    layer, h, y = FactorizedSoftmax(D, factorized()).to(device), torch.randn(B, STEPS, D), targets()
-    results = []
-    for _ in range(2):
-        layer.zero_grad()
-        features = h.to(device).requires_grad_()
-        inputs = (features, layer.weight, layer.class_weight, y.to(device), layer.classes)
-        loss = factorized_cross_entropy(*inputs, ignore_index=IGNORED).loss
-        (
-            loss + layer.log_prob(features)[..., 0].sum() + cosine_regularizer(layer.weight)
-        ).backward()
-        results.append([features.grad, layer.weight.grad.clone(), layer.class_weight.grad.clone()])
-    assert all(map(torch.equal, *results))
 
 
 @pytest.fixture
@@ -374,20 +357,25 @@ def test_nothing_waits_in_f2_softmax(smoothing, device, waits):
         assert waits(lambda: f2.decoupled_log_prob(*inputs[:3], layer.classes, chosen)) == []
 
 
-@pytest.mark.parametrize("kind", ["own", "rows", "coupled", "half"])
-def test_embedding_adam_is_that_of_the_cpu(kind, device):
+def test_embedding_adam_is_that_of_the_cpu(device):
+    """With numbers of its own for the rows, coupled, and in half precision."""
     rows = {"betas": (0.9, torch.linspace(0.5, 0.99, 50))}
-    group = {"own": {}, "rows": rows, "coupled": {"coupled": True}, "half": {}}[kind]
-    dtype = torch.float16 if kind == "half" else torch.float32
+    groups = [{}, rows, {"coupled": True}, {"dtype": torch.float16}]
     ends = []
     for place in ("cpu", device):
-        torch.manual_seed(0)
-        parameters = [torch.nn.Parameter(torch.randn(50, 8).to(place, dtype)) for _ in range(3)]
-        optimizer = EmbeddingAdam([{"params": parameters, **group}], lr=0.01, weight_decay=0.1)
-        for update in range(5):
-            generator = torch.Generator().manual_seed(update)
+        generator, given = torch.Generator().manual_seed(0), []
+        for group in groups:
+            dtype = group.get("dtype", torch.float32)
+            leaves = [torch.randn(50, 8, generator=generator).to(place, dtype) for _ in range(3)]
+            given.append({**group, "params": [torch.nn.Parameter(leaf) for leaf in leaves]})
+        optimizer = EmbeddingAdam(given, lr=0.01, weight_decay=0.1)
+        parameters = [one for group in given for one in group["params"]]
+        for _ in range(5):
             for parameter in parameters:
-                parameter.grad = torch.randn(50, 8, generator=generator).to(place, dtype)
+                gradient = torch.randn(50, 8, generator=generator)
+                parameter.grad = gradient.to(place, parameter.dtype)
             optimizer.step()
-        ends.append([parameter.detach().float().cpu() for parameter in parameters])
-    assert_close(ends[1], ends[0], rtol=1e-3 if kind == "half" else 1e-5, atol=1e-5)
+        ends.append([parameter.detach().cpu() for parameter in parameters])
+    for found, expected in zip(*ends, strict=True):
+        tolerance = 1e-3 if found.dtype == torch.float16 else 1e-5
+        assert_close(found, expected, rtol=tolerance, atol=1e-5)

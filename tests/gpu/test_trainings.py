@@ -51,15 +51,10 @@ BENCHMARKS = (
 
 def finished(*command):
     """Runs a command of Python's; its output, and the errors if it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+        [sys.executable, *map(str, command)], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
     return done.stdout + done.stderr if done.returncode == 0 else f"FAILED {done.stderr[-3000:]}"
 
 
@@ -122,20 +117,18 @@ def test_equal_trainings_have_equal_losses(runs):
 
 def test_measures_and_generation_on_the_device(runs, data, device, tmp_path):
     models = [runs[0] / name for name in ("mle--fp16", "f2_softmax--fp16")]
-    f2 = models[1]
-    command = ("-m", "agg_fairseq", "generate-lm", f2, "--data", data, "--max-texts", "4")
-    command += ("--prefix-length", "8", "--length", "8", "--device", device)
     evaluation = ("-m", "agg_fairseq", "eval-lm", *models, "--data", data)
-    jobs = {
-        place: (*evaluation, "--device", place, "--json", tmp_path / f"{place}.json")
-        for place in {"cpu", device}
-    }
-    for way in ("joint", "greedy-class", "sample-class"):
-        jobs[way] = (*command, "--f2-decoding", way, "-o", tmp_path / f"{way}.jsonl")
+    jobs, ways = [], ("joint", "greedy-class", "sample-class")
+    for place in {"cpu", device}:
+        jobs.append((*evaluation, "--device", place, "--json", tmp_path / f"{place}.json"))
+    length = ("--max-texts", "4", "--prefix-length", "8", "--length", "8")
+    command = ("-m", "agg_fairseq", "generate-lm", models[1], "--data", data, "--device", device)
+    for way in ways:
+        jobs.append((*command, *length, "--f2-decoding", way, "-o", tmp_path / f"{way}.jsonl"))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for output in pool.map(lambda job: finished(*job), jobs.values()):
+        for output in pool.map(lambda job: finished(*job), jobs):
             assert not output.startswith("FAILED"), output
-    for way in ("joint", "greedy-class", "sample-class"):
+    for way in ways:
         assert len(read_lines(tmp_path / f"{way}.jsonl")) >= 4
     numbers = [
         [float(n) for n in re.findall(r"-?\d+\.\d+", (tmp_path / f"{place}.json").read_text())]
@@ -167,15 +160,9 @@ def test_trainer(options, device, tmp_path):
     pytest.importorskip("transformers")
     if device == "cpu" and options:
         pytest.skip("needs a GPU")
-    import torch
-    from transformers import Trainer, TrainingArguments
-
     from agg_fairseq.integrations.transformers import GatedLoss
-    from tests.small_transformers import VOCABULARY, gpt2
+    from tests.small_transformers import dataset, gpt2, trainer
 
-    generator = torch.Generator().manual_seed(1)
-    rows = torch.randint(2, VOCABULARY, (64, 24), generator=generator)
-    examples = [{"input_ids": row, "labels": row.clone()} for row in rows]
     losses = {}
     for name, given in {
         "plain": None,
@@ -183,12 +170,12 @@ def test_trainer(options, device, tmp_path):
         "agg": {"method": "agg", "rare_fraction": 0.3, "window": 5},
     }.items():
         model = gpt2()
-        arguments = TrainingArguments(
-            str(tmp_path / name), per_device_train_batch_size=8, max_steps=10, learning_rate=1e-2,
-            report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=device == "cpu", **options,
-        )  # fmt: skip
-        callbacks = [] if given is None else [GatedLoss(model, **given)]
-        trainer = Trainer(model, arguments, train_dataset=examples, callbacks=callbacks)
-        losses[name] = trainer.train().training_loss
+        arguments = {
+            "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 10,
+            "use_cpu": device == "cpu", **options,
+        }  # fmt: skip
+        gated = None if given is None else GatedLoss(model, **given)
+        training = trainer(model, tmp_path / name, gated, dataset(64, 24), **arguments)
+        losses[name] = training.train().training_loss
     assert losses["mle"] == pytest.approx(losses["plain"], rel=3e-3 if options else 1e-4)
     assert losses["agg"] == pytest.approx(losses["plain"], rel=0.2)
