@@ -15,36 +15,31 @@ AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 
 
-def train(data, save, updates, *options, base=SMALL_LM):
-    """The checkpoint of a training in this process, begun or resumed in the folder."""
-    arguments = (
-        *base, *TRAINING, "--save-dir", save, "--max-update", updates, "--disable-validation",
-        *options,
-    )  # fmt: skip
-    called("train", data, *arguments)
-    return save / "checkpoint_last.pt"
-
-
-def perplexities(result):
-    return [
-        float(ppl) for ppl in re.findall(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)
-    ]
+def perplexity_of_fairseq(data, checkpoint, *options, split="test"):
+    options = ("--path", checkpoint, "--gen-subset", split, *BLOCKS, *options)
+    result = run_command("fairseq-eval-lm", data, *options)
+    return float(re.search(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)[1])
 
 
 @pytest.mark.slow
-def test_checkpoint_works_in_stock_eval_lm_and_ours_agrees(lm_data, lm_runs, tmp_path):
-    """Without --user-dir; total perplexity is the same to the digits that fairseq-eval-lm
-    prints."""
+def test_checkpoints_in_stock_eval_lm(lm_data, lm_runs, tmp_path):
+    """Without --user-dir; our total perplexity is the same to the digits that fairseq-eval-lm
+    prints. With it the options that fairseq saves as a namespace, which torch >= 2.6 would not
+    open."""
     checkpoint, output = lm_runs / "agg" / "checkpoint_best.pt", tmp_path / "eval.json"
     for options in ((), ("--context-window", "8")):
-        arguments = (lm_data, "--path", checkpoint, "--gen-subset", "test", *options)
-        (expected,) = perplexities(run_command("fairseq-eval-lm", *arguments, *BLOCKS))
-        run_command(
-            "agg-fairseq", "eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1],
-            "--json", output,
-        )  # fmt: skip
+        ours = ("eval-lm", checkpoint, "--data", lm_data, *options, *BLOCKS[:-1], "--json", output)
+        run_command("agg-fairseq", *ours)
         found = read_result(output)["agg"]["perplexity"]["total"]
+        expected = perplexity_of_fairseq(lm_data, checkpoint, *options)
         assert found == pytest.approx(expected, abs=0.006)
+    for name, base, criterion, more in (
+        ("transformer", SMALL_LM, EVERY_CRITERION["unlikelihood_sequence"], ()),
+        ("lstm", FAMILIES["lstm_lm, tied"], EVERY_CRITERION["cosreg"], ("--user-dir", USER_DIR)),
+    ):
+        options = ("--save-dir", tmp_path / name, "--max-update", 4, "--disable-validation")
+        called("train", lm_data, *base, *TRAINING, *options, *criterion)
+        assert perplexity_of_fairseq(lm_data, tmp_path / name / "checkpoint_last.pt", *more) < 80
 
 
 @pytest.mark.slow
@@ -62,25 +57,8 @@ def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
     again = ("calibrate", first, "--data", lm_data, "-o", second, "--json", tmp_path / "json")
     run_command(BIN / "python", "-m", "agg_fairseq", *again)
     expected = read_result(tmp_path / "json")["calibrated"]["perplexity"]["total"]
-    options = ("--path", second, "--gen-subset", "valid", "--user-dir", USER_DIR, *BLOCKS)
-    (found,) = perplexities(run_command("fairseq-eval-lm", lm_data, *options))
+    found = perplexity_of_fairseq(lm_data, second, "--user-dir", USER_DIR, split="valid")
     assert found == pytest.approx(expected, abs=0.006)
-
-
-@pytest.mark.slow
-def test_checkpoints_of_other_objectives_in_stock_eval_lm(lm_data, tmp_path):
-    """Without --user-dir; with it the options that fairseq saves as a namespace, which torch >= 2.6
-    would not open."""
-    for name, base, options, more in (
-        ("face", SMALL_LM, EVERY_CRITERION["face"], ()),
-        ("unlikelihood_sequence", SMALL_LM, EVERY_CRITERION["unlikelihood_sequence"], ()),
-        ("lstm", FAMILIES["lstm_lm, tied"], ("--criterion", "cosreg"), ("--user-dir", USER_DIR)),
-    ):
-        path = train(lm_data, tmp_path / name, 4, *options, base=base)
-        printed = run_command(
-            "fairseq-eval-lm", lm_data, "--path", path, "--gen-subset", "test", *BLOCKS, *more
-        )
-        assert perplexities(printed)[0] < 80
 
 
 @pytest.mark.slow

@@ -29,37 +29,40 @@ def table(clone, prepared_data, tmp_path_factory):
     return variables, clone.run(TABLE, *LM, **variables)
 
 
-def test_rows_that_are_chosen_have_numbers_beside_the_papers(table):
-    text = table[1].stdout.partition("AGG, Tables 8 and 9 ")[2]
-    printed = rows(text)
-    titles = ("PPL total", "Uniq total", "I(W) total")
-    assert printed[""] == [f"{title}{of}" for title in titles for of in (", paper", "")]
-    assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in text
-    assert printed["agg"] == ["15.51", "not run", "13737", "not run", "0.813", "not run"]
-    assert float(printed["mle"][1]) > 1 and printed["mle"][::2] == ["15.51", "13143", "0.377"]
+def refused(clone, *arguments, **variables):
+    """The one line that a script prints before it does anything, with status 2."""
+    result = clone.run(TABLE, *arguments, check=False, **variables)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    return result.stderr
 
 
 def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
     clone, table, prepared_data, tmp_path
 ):
-    """Neither trainings nor measures, nor where the corpus has moved."""
+    """Neither trainings nor measures, nor where the corpus has moved. Rows that were not chosen are
+    not run."""
     variables, first = table
+    assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in first.stdout
+    assert rows(first.stdout.partition("AGG, Tables 8 and 9 ")[2])["agg"] == [
+        "15.51",
+        "not run",
+        "13737",
+        "not run",
+        "0.813",
+        "not run",
+    ]
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
     again = clone.run(TABLE, *LM, **{**variables, "DATA": moved})
     assert again.stdout == first.stdout
-    assert "training" not in again.stderr
-    assert "making" not in again.stderr
+    assert "training" not in again.stderr and "making" not in again.stderr
     (moved / "manifest.json").write_text('{"bpe": {"kind": "words"}, "another": 1}')
     for arguments, more, said in (
         ((), {"DATA": moved}, "task.data: "),
         ((), {"SEED": "2"}, "common.seed: 1, not 2"),
         (("optimization.max_update=7",), {}, "optimization.max_update: 4, not 7"),
     ):
-        result = clone.run(TABLE, *LM, *arguments, check=False, **{**variables, **more})
-        assert result.returncode == 2
-        assert "holds a training of other settings (" in result.stderr
-        assert said in result.stderr
-        assert result.stderr.count("\n") == 1 and not result.stdout
+        error = refused(clone, *LM, *arguments, **{**variables, **more})
+        assert "holds a training of other settings (" in error and said in error
 
 
 def test_what_was_made_of_something_else_is_made_anew(clone, table, tmp_path):
@@ -86,52 +89,39 @@ def test_what_was_made_of_something_else_is_made_anew(clone, table, tmp_path):
 
 def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
     """The criterion of one row knows the option, that of another does not."""
-    for arguments, said in (
-        (("criterion.agg_alpha=0.05",), "Key 'agg_alpha' not in 'LikelihoodCriterionConfig'"),
-        (("x",), "found the argument 'x'"),
+    new = {"RUNS": tmp_path / "new"}
+    tiny = {"SIZE": "tiny", **new}
+    for arguments, variables, said in (
+        (["criterion.agg_alpha=0.05"], tiny, "Key 'agg_alpha' not in 'LikelihoodCriterionConfig'"),
+        (["x"], tiny, "found the argument 'x'"),
+        ([], {"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
+        ([], {"RUNS": "a b"}, "expected a plain path"),
+        ([], {"RUNS": "a:b"}, "expected a plain path"),
+        ([], {"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),
+        ([], {"JOBS": 0}, "found JOBS=0 GPUS=; expected whole numbers of 1 or more"),
+        ([], {"GPUS": "all"}, "found JOBS=1 GPUS=all; expected whole numbers"),
+        ([], {"MODELS": "mle aag", "DRY_RUN": 1}, "found aag; expected some of mle agg ul ul-agg"),
+        ([], {"ALPHA": 5, **tiny}, "--criterion agg: expected alpha"),
+        ([], new, "found 0 GPUs; expected one or more at this size"),
     ):
-        result = clone.run(TABLE, *arguments, check=False, SIZE="tiny", RUNS=tmp_path / "new")
-        assert result.returncode == 2 and said in result.stderr and not (tmp_path / "new").exists()
-    for variables, said in (
-        ({"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
-        ({"RUNS": "a b"}, "expected a plain path"),
-        ({"RUNS": "a:b"}, "expected a plain path"),
-        ({"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),
-        ({"JOBS": 0}, "found JOBS=0 GPUS=; expected whole numbers of 1 or more"),
-        ({"GPUS": "all"}, "found JOBS=1 GPUS=all; expected whole numbers"),
-        ({"MODELS": "mle aag", "DRY_RUN": 1}, "found aag; expected some of mle agg ul ul-agg"),
-        ({"ALPHA": 5, "SIZE": "tiny", "RUNS": tmp_path / "new"}, "--criterion agg: expected alpha"),
-        ({"RUNS": tmp_path / "new"}, "found 0 GPUs; expected one or more at this size"),
-    ):
-        result = clone.run(TABLE, check=False, **variables)
-        assert result.returncode == 2 and said in result.stderr and result.stderr.count("\n") == 1
+        assert said in refused(clone, *arguments, **variables)
         assert not (tmp_path / "new").exists()
 
 
 def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     """AGG's Table 3 with another α, at the size of the paper, without a GPU; and by the index,
     AGPS."""
-    printed = clone.run(
-        "wikitext103/agg-table-3.sh", DRY_RUN=1, ALPHA="0.05", GPUS=8, RUNS=tmp_path / "new"
-    ).stdout
+    new = tmp_path / "new"
+    variables = {"DRY_RUN": 1, "ALPHA": "0.05", "GPUS": 8, "RUNS": new}
+    printed = clone.run("wikitext103/agg-table-3.sh", **variables).stdout
     trainings = [line for line in printed.splitlines() if "/scripts/train.sh " in line]
-    assert len(trainings) == 2
     assert all("size=agg" in line and line.rstrip().endswith("--gpus 8") for line in trainings)
     assert ["criterion.agg_alpha=0.05" in line for line in trainings] == [False, True]
-    for command in (
-        "prepare.sh --tokenizer gpt2",
-        "eval-lm",
-        "plot projection",
-        "generate-lm",
-        "neighbors",
-        "table.py",
-    ):
+    for command in ("prepare.sh --tokenizer gpt2", "eval-lm", "generate-lm", "table.py"):
         assert command in printed
     models = "agps-base-mle agps-base-agps"
     printed = clone.run("reproduce.sh", "agps-tables-1-3", DRY_RUN=1, MODELS=models).stdout
     assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
-    assert "fairseq-generate" in printed
-    assert "train.sh" in clone.run("reproduce.sh", "agg-table-3", "f2-tables-1-2", DRY_RUN=1).stdout
     given = {"DRY_RUN": "plan", "DATA": clone.root, "RUNS": "runs/x"}
     for script, output in (
         ("ours/cures.sh", "runs/x"),
@@ -139,7 +129,7 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
         ("wikitext103/agg-table-3.sh", "runs/x/data/wikitext103-gpt2"),
     ):
         assert f"--output {output} " in clone.run(script, **given).stdout
-    assert not (tmp_path / "new").exists()
+    assert not new.exists()
 
 
 def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
@@ -147,69 +137,45 @@ def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
     (tmp_path / "data").mkdir()
     trainings = {}
     for size in ("paper", "small"):
-        plans = [
-            clone.run(name, DRY_RUN="plan", SIZE=size, DATA=tmp_path / "data").stdout
-            for name in SCRIPTS
-        ]
-        for line in "\n".join(plans).splitlines():
-            if "/scripts/train.sh " in line:
-                key = (
-                    (re.findall(r" configs/\S+| size=\S+", line), size) if size == "small" else line
-                )
-                trainings[str(key)] = line
+        for name in SCRIPTS:
+            plan = clone.run(name, DRY_RUN="plan", SIZE=size, DATA=tmp_path / "data").stdout
+            for line in plan.splitlines():
+                if "/scripts/train.sh " in line:
+                    configuration = str(re.findall(r" configs/\S+| size=\S+", line))
+                    trainings[configuration if size == "small" else line] = line
     assert len(trainings) > 150
-    # a new process, without fairseq at first, is faster
+    # a new process, without fairseq at first, is faster; not in ROOT, which may have trainings
     checked = [sys.executable, "-m", "scripts.train", "--check", "--dry-run"]
-    # and not in ROOT, which may have trainings of its own
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(
-        checked,
-        input="\n".join(trainings.values()),
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env=environment,
-    )
+    lines = "\n".join(trainings.values())
+    subprocess.run(checked, input=lines, text=True, check=True, cwd=tmp_path, env=environment)
 
 
 def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data, tmp_path):
     options = {"SIZE": "tiny", "DATA": prepared_data, "RUNS": tmp_path}
     failed = clone.run(TABLE, *LM, "model.decoder_attention_heads=5", check=False, **options)
-    assert failed.returncode == 2
+    assert failed.returncode == 2 and not failed.stdout
     assert "training mle failed; its output is in" in failed.stderr
-    assert not failed.stdout
     assert failed.stderr.count(": training ") == 2
 
 
 def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
+    """Their settings.json differ in the seed alone."""
+    given = {"SIZE": "tiny", "DATA": prepared_data, "MODELS": "words-mle words-cosreg", "JOBS": 2}
+    values = []
     for seed in (1, 2):
-        variables = {
-            "SEED": seed,
-            "RUNS": tmp_path / f"seed-{seed}",
-            "MODELS": "words-mle words-cosreg",
-            "JOBS": 2,
-        }
-        clone.run("wikitext103/agps-table-4.sh", *LM, SIZE="tiny", DATA=prepared_data, **variables)
-    script = [
-        clone.root / ".venv/bin/python",
-        "scripts/table.py",
-        "scripts/wikitext103/agps-table-4.tsv",
-    ]
-    printed = subprocess.run(
-        [*script, *sorted(tmp_path.iterdir())], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    values = [
-        json.loads((tmp_path / f"seed-{seed}" / "words-mle" / "frequency.json").read_text())[
-            "rows"
-        ][0]["perplexity"]
-        for seed in (1, 2)
-    ]
-    mean = sum(value["total"] for value in values) / 2
-    assert rows(printed.stdout)["words-mle"][7].startswith(f"{mean:.2f} ± ")
-    assert "over 2 seeds" in printed.stdout
+        runs = tmp_path / f"seed-{seed}"
+        clone.run("wikitext103/agps-table-4.sh", *LM, SEED=seed, RUNS=runs, **given)
+        result = json.loads((runs / "words-mle" / "frequency.json").read_text())
+        values.append(result["rows"][0]["perplexity"]["total"])
+    python, table = clone.root / ".venv/bin/python", "scripts/wikitext103/agps-table-4.tsv"
+    command = [python, "scripts/table.py", table, *sorted(tmp_path.iterdir())]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert rows(printed)["words-mle"][7].startswith(f"{sum(values) / 2:.2f} ± ")
 
 
 def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
+    """And the help of a table is its header and the variables."""
     listed = clone.run("reproduce.sh", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == SCRIPTS and all("  " in line for line in listed)
     result = clone.run("reproduce.sh", "agg-12", check=False)
@@ -218,8 +184,5 @@ def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
     piped = f"bash {clone.root}/scripts/reproduce.sh --list | head -1"
     result = subprocess.run(["bash", "-c", piped], capture_output=True, text=True)
     assert (result.stderr, result.stdout) == ("", listed[0] + "\n")
-
-
-def test_help_is_the_header_and_the_variables(clone):
     printed = clone.run(TABLE, "--help").stdout
     assert printed.startswith("AGG, Tables 4, 8, 9 and 11") and "DRY_RUN=1" in printed

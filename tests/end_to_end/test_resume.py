@@ -1,19 +1,33 @@
-"""A training that is killed and goes on equals the one that was not, bit for bit."""
+"""A training that is killed and goes on equals the one that was not, bit for bit.
+
+fairseq-train runs in processes that end themselves with SIGKILL at a moment counted in events, not
+in seconds. A moment is a pair of an event and its number, from 1:
+
+    update      the gradients are there, the step is not taken
+    validation  a batch is about to be validated
+    written     a checkpoint is in its temporary file, which is about to be renamed
+    renamed     that was renamed
+"""
 
 import json
 import os
 import random
 import re
+import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq.tasks import FairseqTask
+from fairseq_cli.train import cli_main
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from tests.conftest import ROOT, SMALL_LM, USER_DIR
-from tests.killing import KILLED, train, train_by_two
+from tests.conftest import ROOT, SMALL_LM, USER_DIR, options_of_workers
+from tests.forking import processes
 
+KILLED = -signal.SIGKILL
 LM = [*SMALL_LM, "--max-tokens", "128", "--dropout", "0.1"]
 SAVED_EVERY_SECOND_UPDATE = "--max-update 13 --save-interval-updates 2 --save-interval 9".split()
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
@@ -25,6 +39,76 @@ def options(data, save, *more, base=LM):
     return [
         data, "--user-dir", USER_DIR, *base, *SAVED_EVERY_SECOND_UPDATE, "--save-dir", save, *more,
     ]  # fmt: skip
+
+
+def train(arguments, log, moment=None):
+    """The exit status of fairseq-train. What it printed is in `log`, and in `log`.targets the
+    tokens of each update."""
+    return run_together((arguments, log, moment))[0]
+
+
+def train_by_two(arguments, log, moment=None):
+    """The exit status of the first of two workers over gloo; the other one ends as it does."""
+    shared = [*arguments, "--ddp-backend", "legacy_ddp", "--load-checkpoint-on-all-dp-ranks"]
+    first, second = ([*shared, *options] for options in options_of_workers(Path(log).parent))
+    statuses = run_together((first, f"{log}.0", moment), (second, f"{log}.1", None))
+    assert moment or statuses == [0, 0]
+    return statuses[0]
+
+
+def run_together(*trainings):
+    workers = [processes.Process(target=run_worker, args=training) for training in trainings]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        if workers[0].exitcode:  # only the first one writes: when it is gone, the other one goes
+            worker.kill()
+        worker.join(1800)
+        worker.kill()
+    return [worker.exitcode for worker in workers]
+
+
+def run_worker(arguments, log, moment):
+    with open(log, "ab") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.argv = ["fairseq-train", *map(str, arguments)]
+    train_step = FairseqTask.train_step
+
+    def recorded(task, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        if not ignore_grad:
+            target = sample["target"]
+            tokens = target[target != task.target_dictionary.pad()].tolist()
+            with open(f"{log}.targets", "a") as file:
+                file.write(json.dumps({"update": update_num, "tokens": tokens}) + "\n")
+        return train_step(task, sample, model, criterion, optimizer, update_num, ignore_grad)
+
+    FairseqTask.train_step = recorded
+    if moment is not None:
+        event, number = moment
+        steps = {"update": "optimizer_step", "validation": "valid_step"}
+        owner, name = (FairseqTask, steps[event]) if event in steps else (os, "replace")
+        die_at(number, owner, name, after=event == "renamed")
+    cli_main()
+
+
+def die_at(number, owner, name, after):
+    """Makes the process kill itself at a call of a function; of `os.replace`, only calls for
+    checkpoints count."""
+    original, left = getattr(owner, name), number
+
+    def counted(*arguments, **named):
+        nonlocal left
+        if owner is not os or re.fullmatch(r"checkpoint.*\.pt", os.path.basename(arguments[1])):
+            left -= 1
+        if left == 0 and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*arguments, **named)
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, counted)
 
 
 def saved(folder):
@@ -87,28 +171,18 @@ def whole(lm_data, tmp_path_factory):
     return folder
 
 
-FIRST_SAVE = 3  # files: the numbered checkpoint, the best and the last
-MOMENTS = {
-    "within an update while the window fills": (("update", 4), []),
+MOMENTS = {  # with the temporary files that are left; the first save writes three files
     "within an update of the next epoch, before it saves": (("update", 8), []),
-    "within an update of the second epoch, after it saved": (("update", 11), []),
     "in validation": (("validation", 3), []),
-    "before a numbered checkpoint is renamed": (
-        ("written", FIRST_SAVE + 1),
-        ["checkpoint_1_4.pt.tmp"],
-    ),
-    "between a numbered checkpoint and its copies": (("renamed", FIRST_SAVE + 1), []),
-    "before the first copy to the last is renamed": (
-        ("written", FIRST_SAVE),
-        ["checkpoint_last.pt.tmp"],
-    ),
+    "before a numbered checkpoint is renamed": (("written", 4), ["checkpoint_1_4.pt.tmp"]),
+    "between a numbered checkpoint and its copies": (("renamed", 4), []),
 }
 
 
 @pytest.mark.grid(1)
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
-    """Whatever the moment; with dropout; and nothing unfinished is left."""
+    """With dropout; and nothing unfinished is left."""
     (moment, unfinished), run = MOMENTS[name], tmp_path / "run"
     arguments = options(lm_data, run, *AGG)
     assert train(arguments, f"{run}.log", moment) == KILLED
@@ -118,9 +192,7 @@ def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
     assert all(Checkpoint(path).state for path in run.glob("*.pt"))
     assert train(arguments, f"{run}.log") == 0
     assert_equal_trainings(run, whole)
-    assert sorted(path.name for path in run.iterdir()) == sorted(
-        path.name for path in whole.iterdir()
-    )
+    assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
 
 
 AWD = (
@@ -180,24 +252,21 @@ def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
     """An epoch is 4 updates; the second worker goes with the first, while it writes a
     checkpoint."""
     whole, run = tmp_path / "whole", tmp_path / "run"
-    assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == [0, 0]
-    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", ("written", 6))[0] == KILLED
-    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log") == [0, 0]
+    assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == 0
+    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", ("written", 6)) == KILLED
+    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log") == 0
     assert_equal_trainings(run, whole, log="log.0")
 
 
 @pytest.mark.slow
 def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
-    whole = tmp_path / "whole"
-    run = tmp_path / "run"
+    whole, run = tmp_path / "whole", tmp_path / "run"
     generator = random.Random(request.config.option.hypothesis_seed)
     more = (*AGG, "--max-update", "45")  # more than eight lives can reach
     assert train(options(lm_data, whole, *more), f"{whole}.log") == 0
     for _ in range(8):
-        moment = (
-            generator.choice(["update", "validation", "written", "renamed"]),
-            generator.randint(1, 5),
-        )
+        event = generator.choice(["update", "validation", "written", "renamed"])
+        moment = event, generator.randint(1, 5)
         assert train(options(lm_data, run, *more), f"{run}.log", moment) == KILLED, moment
     assert train(options(lm_data, run, *more), f"{run}.log") == 0
     assert differences(lasting(saved(run)), lasting(saved(whole))) == []
@@ -218,7 +287,7 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     for part, (by, updates) in enumerate(zip(order, (5, 8), strict=True)):
         per_update = "1" if by is train_by_two else "2"
         more = (*AGG, "--max-update", updates, "--update-freq", per_update, "--disable-validation")
-        assert by(options(lm_data, run, *more), tmp_path / f"{part}.log") in (0, [0, 0])
+        assert by(options(lm_data, run, *more), tmp_path / f"{part}.log") == 0
     expected, state = {}, saved(run)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     for line in (json.loads(line) for path in tmp_path.glob("*.targets") for line in open(path)):
         # over all batches and workers
@@ -228,24 +297,18 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     assert counter["window"] == len(counter["sizes"]) == 4
     sizes = counter["sizes"].tolist()
     slots = zip(counter["tokens"].split(sizes), counter["counts"].split(sizes), strict=True)
-    found = [
-        Counter(dict(zip(tokens.tolist(), times.tolist(), strict=True))) for tokens, times in slots
-    ]
-    assert found == [expected[update] for update in (3, 4, 5, 6)]
-    assert (
-        Counter({token: times for token, times in enumerate(counter["current"].tolist()) if times})
-        == expected[7]
-    )
+    for update, (tokens, times) in enumerate(slots, 3):
+        assert dict(zip(tokens.tolist(), times.tolist(), strict=True)) == expected[update]
+    current = torch.tensor([*expected[7].elements()])
+    assert counter["current"].equal(torch.bincount(current, minlength=len(counter["current"])))
 
 
 @pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
-    """In its folder with a new optimizer; or in another one, whose later starts go on from its own
-    checkpoint."""
+    """In its folder with a new optimizer, or in another one, which then resumes by itself."""
     mle, tuned = tmp_path / "mle", tmp_path / "tuned"
-    assert (
-        train(options(lm_data, mle, "--criterion", "mle", "--max-update", "3"), f"{mle}.log") == 0
-    )
+    likelihood = ("--criterion", "mle", "--max-update", "3")
+    assert train(options(lm_data, mle, *likelihood), f"{mle}.log") == 0
     own = ("--finetune-from-model", mle / "checkpoint_best.pt")
     new = ("--reset-optimizer", "--reset-lr-scheduler")
     for folder, updates, more, words in (
