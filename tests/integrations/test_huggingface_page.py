@@ -108,7 +108,7 @@ def test_example_prints_a_row_for_each_model(tmp_path, capsys):
     models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
     rows = isotropy(models, train_text=tmp_path / "wiki.train.tokens")
     for name in ("mle", "agg"):
-        assert f"{rows[name]['isoscore']['total']:.3f}" == printed[name][4]
+        assert f"{rows[name]['isoscore']['total']:.3f}" == printed[name][5]
     found = neighbors(models, None, train_text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
     assert all(row["tokens"][0]["count"] > 0 for row in found.rows.values())
 
