@@ -147,7 +147,7 @@ class Checkpoint:
                 "predicts all tokens of its dictionary"
             )
         for name in {*INPUT_NAMES, *OUTPUT_NAMES} & self.parameters.keys():
-            rows = len(self.parameters[name])
+            rows = self.parameters[name].shape[:1].numel()
             if rows != tokens:
                 raise UserError(
                     f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass "
@@ -178,7 +178,7 @@ def checkpoint_file(path: str | Path) -> Path:
         if (path / name).is_file():
             return path / name
     raise UserError(
-        f"{path}: found neither {BEST} nor {LAST} in it; expected a checkpoint or the folder of a run"
+        f"{path}: found neither {BEST} nor {LAST}; expected a checkpoint of fairseq or the folder of a run"
     )
 
 
@@ -231,7 +231,9 @@ def _load(path: Path) -> dict[str, Any]:
             "checkpoint of fairseq"
         ) from error
     parts = state if isinstance(state, dict) else {}
-    if not isinstance(parts.get("model"), dict) or not (parts.get("cfg") or parts.get("args")):
+    model = parts.get("model")
+    is_model = isinstance(model, dict) and all(isinstance(one, Tensor) for one in model.values())
+    if not is_model or not (parts.get("cfg") or parts.get("args")):
         found = ", ".join(map(str, list(parts)[:5])) or f"a {type(state).__name__}"
         raise UserError(
             f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`"

@@ -87,7 +87,12 @@ class PretrainedModel:
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]
-        tensor = _open(self._file_of[name]).get_tensor(name)
+        file = _open(self._file_of[name])
+        if name not in file.keys():
+            raise UserError(
+                f"{self._file_of[name]}: found no {name}; expected the files of {self.path}"
+            )
+        tensor = file.get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise UserError(
                 f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not "

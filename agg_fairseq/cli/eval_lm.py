@@ -63,12 +63,17 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
     """The text to score; options of another text are refused."""
-    if arguments.text is not None or arguments.train_text is not None:
-        if arguments.data or arguments.context_window or arguments.max_tokens or not arguments.text:
-            raise UserError(
-                "--text: found an option of another text; expected --data DATA and its options, or "
-                "--text FILE and --train-text FILE"
-            )
-        return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)
-    block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
-    return BinarizedText(arguments.data, arguments.split, *block)
+    if (arguments.data is None) == (arguments.text is None):
+        found = "neither --data nor --text" if arguments.data is None else "both --data and --text"
+        raise UserError(
+            f"found {found}; expected the folder that models of fairseq were trained on, or a text "
+            "for models of transformers"
+        )
+    if arguments.text is None:
+        if arguments.train_text is not None:
+            raise UserError("--train-text: found it without --text; leave it out")
+        block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
+        return BinarizedText(arguments.data, arguments.split, *block)
+    if arguments.context_window or arguments.max_tokens is not None:
+        raise UserError("--text: found it with --context-window or --max-tokens; leave them out")
+    return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)

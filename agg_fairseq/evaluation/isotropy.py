@@ -12,6 +12,7 @@ from tqdm import tqdm
 from .. import metrics
 from ..checkpoints import EmbeddingSource
 from ..columns import with_groups
+from ..errors import UserError
 from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
@@ -80,6 +81,10 @@ def geometry_by_group(
     """The fields of `metrics.geometry` of the output embedding, centered at its mean row, each by
     group and as `total` for all rows; None where one is not defined, as without rows."""
     weight = model.output_embedding.weight
+    if not weight.any():
+        raise UserError(
+            f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
+        )
     center = metrics.mean_row(weight)
     fields: dict[str, dict[str, float | None]] = defaultdict(dict)
     for group in (*members, "total"):

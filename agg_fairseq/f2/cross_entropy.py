@@ -284,6 +284,7 @@ def _add_smoothed_terms(
         features, y_of_part, class_of_part = h[part], y[part, None], of_class[part, None]
         logits = h.new_empty(len(features), len(rows), dtype=wide)
         z = product(features, rows.t(), out=logits)[:, :number]
+        z.sub_(z.amax(1, keepdim=True))  # what is common to a row would cost digits
         log_p1 = (features.to(wide) @ u.t()).log_softmax(1)  # n x C
         log_sums = classes.reduce(z, torch.logsumexp, -torch.inf)  # n x C
         z_at_target = z.gather(1, y_of_part)

@@ -165,6 +165,11 @@ class NextTokenStatistics:
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
         offsets[1 : len(fitted)] = (start - start[0])[1 : len(fitted)]
+        if not offsets.isfinite().all():
+            raise UserError(
+                "found probabilities of a group that are NaN or 0 everywhere; expected a model "
+                "that has not diverged"
+            )
         return most_probable_offsets(log_probs, observed, offsets, len(fitted))[: len(names)]
 
     def _kept(self) -> tuple[Tensor, Tensor]:

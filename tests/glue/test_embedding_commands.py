@@ -89,6 +89,7 @@ def test_what_is_no_embedding_is_refused(lm_runs, tmp_path, capsys):
     """The input embedding of a model with adaptive softmax is none, unless they are shared."""
     path, model = tmp_path / "odd.pt", {"share_decoder_input_output_embed": False}
     for weight, words in (
+        (torch.zeros(3, 2), f"found only zeros in {MATRIX}"),
         (torch.zeros(5), "torch.float32 of shape (5,)"),
         (torch.ones(3, 2, dtype=torch.complex64), "torch.complex64"),
         (torch.full((3, 2), 1e200, dtype=torch.float64), "an infinity or NaN"),

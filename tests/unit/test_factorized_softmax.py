@@ -142,6 +142,19 @@ def test_classes_far_below_the_largest_logit_are_normalized_exactly(offset):
     assert_close(expected.exp().sum(1), torch.ones(23, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
+def test_label_smoothing_is_as_exact_where_logits_share_an_offset():
+    """As those of degenerate embeddings do."""
+    h, w, u, y = problem(LAYOUTS["shuffled"])
+    h, w = (torch.cat([one[:, :4], 1 + 0 * one[:, 4:]], 1).detach() for one in (h, w))
+    gradients = []
+    for offset, dtype in ((0, torch.float64), (1000, torch.float32)):
+        inputs = [one.detach().to(dtype).requires_grad_() for one in (h, w, u)]
+        shifted = (inputs[0], inputs[1] + torch.tensor([0, 0, 0, 0, offset]), inputs[2])
+        out = factorized_cross_entropy(*shifted, y, SHUFFLED, label_smoothing=0.1, ignore_index=PAD)
+        gradients.append(torch.autograd.grad(out.loss, inputs[0])[0].double())
+    assert_close(gradients[1], gradients[0], rtol=0, atol=3e-3)
+
+
 def test_what_stands_at_ignored_positions_does_not_matter():
     h, w, u, y = problem(LAYOUTS["shuffled"])
     options = {"label_smoothing": 0.1, "ignore_index": PAD}

@@ -94,6 +94,14 @@ def test_offsets_of_a_confident_model(groups):
     assert statistics.compute()["within_perplexity"] == pytest.approx(before)
 
 
+def test_no_offset_of_a_model_that_has_diverged(groups, predictions):
+    log_probs, target = predictions
+    log_probs = log_probs.clone()
+    log_probs[3] = torch.nan
+    with pytest.raises(UserError, match="NaN or 0 everywhere"):
+        added(groups, (log_probs, target), keep_positions=True).fit_offsets()
+
+
 def test_no_offset_of_a_group_without_targets(groups, predictions):
     log_probs, target = predictions
     with pytest.raises(UserError, match="found no rare targets"):
