@@ -215,7 +215,7 @@ class Result:
         expected = "what a command of agg-fairseq wrote to --json"
         try:
             result = cls.from_json(read_json_object(path, expected))
-            result.table()  # whose cells are all looked at
+            result.table(), result.signature  # so cells and settings are all looked at
         except ValueError as error:
             raise UserError(f"{path}: {error}; expected {expected}") from error
         except (AttributeError, LookupError, TypeError) as error:

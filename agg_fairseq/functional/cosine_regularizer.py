@@ -41,19 +41,20 @@ class _CosineRegularizer(torch.autograd.Function):
         excluded = norm == 0
         if ignore_index is not None:
             excluded[ignore_index].fill_(True)
-        count = (~excluded).sum().clamp(min=1)  # rows that have a direction: V of the formula
+        count = (~excluded).sum()  # rows that have a direction: V of the formula
         inverse = norm.masked_fill(excluded, torch.inf).reciprocal()  # V
         direction_sum = weight.new_zeros(weight.size(1), dtype=dtype)  # D, s
         for block in _blocks(weight):
             direction_sum += inverse[block] @ weight[block].to(dtype)
-        ctx.save_for_backward(weight, inverse, direction_sum, count)
-        return (direction_sum.square().sum() - count) / count**2
+        pairs = count.clamp(min=1) ** 2
+        ctx.save_for_backward(weight, inverse, direction_sum, pairs)
+        return (direction_sum.square().sum() - count) / pairs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         refuse_second_derivatives()
-        weight, inverse, direction_sum, count = ctx.saved_tensors
-        scale = 2 * grad / count**2
+        weight, inverse, direction_sum, pairs = ctx.saved_tensors
+        scale = 2 * grad / pairs
         across = inverse * scale  # V
         gradient = torch.empty_like(weight)
         for block in _blocks(weight):

@@ -26,6 +26,7 @@ def test_equals_the_paper_without_padding_and_rows_of_zeros(padding, monkeypatch
     found, expected = cosine_regularizer(w, ignore_index=padding), paper(w[kept])
     assert_close(found, expected)
     assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
+    assert cosine_regularizer(0 * w) == 0
 
 
 def test_rows_that_are_nearly_zero():
