@@ -147,7 +147,7 @@ def test_columns_of_the_command(lm_runs, lm_data, tmp_path, capsys):
     assert headers[0] == short and headers[2] == short + calibrated
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
     assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
-    assert "models of fairseq alone with --data" in refused(capsys, *start)
+    assert "found neither --data nor --text" in refused(capsys, *start)
 
 
 CALIBRATED = {
