@@ -48,7 +48,8 @@ def group_shares(
         `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
         With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency;
         rows `forgotten with …`, the tokens that Adam forgets with this β₂, and in them the
-        predicted `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`).
+        predicted `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts:
+        with `beta2`, the `prediction` in words.
     """
     if beta2 is not None and tokens_per_update is None:
         raise UserError("--beta2: found it without --tokens-per-update; expected both")

@@ -37,7 +37,7 @@ def build_optimizer(trainer: Any) -> None:
     layer = getattr(getattr(model, "decoder", None), "output_projection", None)
     if hasattr(layer, "is_placeholder"):
         fill_placeholder(model, trainer.task, trainer.cfg.dataset.train_subset)
-        # whose wrapper for several workers would have the parameters of the placeholder
+        # a wrapper for several workers would have the parameters of the placeholder
         trainer._wrapped_model = None
     attaches = hasattr(OPTIMIZER_REGISTRY.get(trainer.cfg.optimizer._name), "attach")
     if attaches and common.fp16:

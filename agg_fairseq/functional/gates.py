@@ -21,7 +21,6 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
     Raises:
         ValueError: the shape is not (`vocabulary`,); or a number is negative, above 2^53, or not
             whole within a thousandth.
-
     """
     if counts.dim() != 1 or vocabulary not in (None, len(counts)):
         size = "V" if vocabulary is None else vocabulary

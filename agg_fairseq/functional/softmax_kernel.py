@@ -138,7 +138,7 @@ def _launch(
 
 
 def can_run(tensor: Tensor) -> bool:
-    """Is there a kernel for this tensor, unless it is a fake one on a machine without a GPU?"""
+    """Is there a kernel for this tensor? Not for a fake one on a machine without a GPU."""
     if not tensor.is_cuda or tensor.dtype == torch.float64 or not torch.cuda.is_available():
         return False
     return not _failed and triton_kernels() is not None

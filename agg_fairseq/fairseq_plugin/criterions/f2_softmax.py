@@ -16,8 +16,8 @@ from .base import CriterionConfig, LikelihoodCriterion
 
 @register_criterion("f2_softmax", dataclass=CriterionConfig)
 class F2SoftmaxCriterion(LikelihoodCriterion):
-    """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost
-    (but label smoothing is not over the joint distribution).
+    """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost;
+    with label smoothing, which is over the joint distribution, at the full cost.
 
     It takes no `--ul-alpha` and `--adv-epsilon`, which need the logits of all tokens.
     """
