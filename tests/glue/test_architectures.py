@@ -177,8 +177,9 @@ def test_loss_gradients_and_log_are_those_of_fairseqs_criterion(lm_data, mt_data
     gradients = [torch.autograd.grad(loss, parameters) for loss in (found, expected)]
     assert_close(*gradients, rtol=1e-4, atol=1e-5)  # fairseq's log-softmax is of float32
     found, expected = logged(criterion, [log]), logged(reference, [their_log])
-    for name in ("loss", "ppl", "nll_loss")[: 2 + ("nll_loss" in expected)]:
-        assert found[name] == pytest.approx(expected[name], rel=1e-3)
+    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
+    for name in {"loss", "nll_loss"} & expected.keys():
+        assert found[name] == pytest.approx(expected[name], abs=0.0011)
     assert found["class_nll"] > 0 and found["token_nll"] > 0
     assert found["class_nll"] + found["token_nll"] == pytest.approx(found["nll_loss"], abs=0.0021)
 
