@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 Step = Callable[[], object]
+STEPS_IN_A_ROW = 6
 
 RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 """Makes glibc return freed memory to the system, which otherwise would hide the peak of a process
@@ -62,7 +63,8 @@ def run_alone(module: str, *arguments: str, environment: dict[str, str] | None =
 
 
 def seconds(step: Step, device: str) -> float:
-    """The time of a step, in seconds; on a GPU that between two of its events, of two steps."""
+    """The time of a step, in seconds; on a GPU the mean of some that follow each other, as in a
+    training, where the host prepares one while the GPU computes the last."""
     if device == "cpu":
         started = time.perf_counter()
         step()
@@ -70,11 +72,11 @@ def seconds(step: Step, device: str) -> float:
     events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     torch.cuda.synchronize()
     events[0].record()
-    step()
-    step()
+    for _ in range(STEPS_IN_A_ROW):
+        step()
     events[1].record()
     torch.cuda.synchronize()
-    return events[0].elapsed_time(events[1]) / 2000
+    return events[0].elapsed_time(events[1]) / 1000 / STEPS_IN_A_ROW
 
 
 def interleaved(

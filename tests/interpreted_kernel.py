@@ -1,4 +1,4 @@
-"""Runs the gated loss with the kernels for GPUs, by Triton's interpreter, beside the float64 oracle.
+"""Runs the losses with the kernels for GPUs, by Triton's interpreter, beside the float64 oracles.
 
 Triton decides when kernels are defined whether they are interpreted, so that this is a process of
 its own: `TRITON_INTERPRET=1 python -m tests.interpreted_kernel`. Prints a JSON list of cases with the
@@ -10,6 +10,7 @@ import sys
 
 import torch
 
+from agg_fairseq.f2 import TokenClasses, factorized_cross_entropy, joint_log_prob
 from agg_fairseq.functional import (
     Gates,
     gated_likelihood,
@@ -23,7 +24,10 @@ V, N, D = 101, 40, 16  # V is no multiple of 8, nor of the block
 PAIRS = [(a, b, a ^ b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
 NAMES = ("gated", "smoothed", "capped", "weighted", "ul", "adversarial")
 
-loss_module = sys.modules["agg_fairseq.functional.gated_cross_entropy"]
+LOSS_MODULES = [
+    sys.modules[f"agg_fairseq.{name}"]
+    for name in ("functional.gated_cross_entropy", "f2.cross_entropy")
+]
 
 
 def as_on_a_gpu():
@@ -38,8 +42,9 @@ def as_on_a_gpu():
 
     softmax_kernel.can_run = lambda tensor: tensor.dtype != torch.float64
     softmax_kernel.BLOCK = 32
-    loss_module.sums_in_float32 = lambda dtype, device: True
-    loss_module.product, loss_module.add_product_ = product, add_product_
+    for module in LOSS_MODULES:
+        module.sums_in_float32 = lambda dtype, device: True
+        module.product, module.add_product_ = product, add_product_
     softmax_layer.CHUNK_ELEMENTS = 17 * V
 
 
@@ -72,6 +77,30 @@ def errors(dtype, gated, smoothed, capped, weighted, ul, adversarial):
     return [error(*pair) for pair in zip(found, expected, strict=True)]
 
 
+def factorized_errors(dtype, merged, is_sorted):
+    """Relative errors of the factorized loss, dL/dH, dL/dW and dL/dU."""
+    generator = torch.Generator().manual_seed(merged)
+    of_token = (torch.arange(V) ** 0.5).long()  # classes of 1 to 19 tokens
+    if not is_sorted:
+        of_token = of_token[torch.randperm(V, generator=generator)]
+    classes = TokenClasses.of(of_token)
+    shapes = (N, D), (V, D), (classes.number, D)
+    inputs = [
+        torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes
+    ]
+    y = torch.randint(V, (N,), generator=generator)
+    y[::7] = -100
+    LOSS_MODULES[1].MERGED_LOGITS = merged
+    loss = factorized_cross_entropy(*inputs, y, classes).loss
+    found = [loss, *torch.autograd.grad(loss, inputs)]
+    inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    kept = y >= 0
+    log_p = joint_log_prob(inputs[0][kept], *inputs[1:], classes)
+    expected = -log_p.gather(1, y[kept, None]).sum()
+    expected = [expected, *torch.autograd.grad(expected, inputs)]
+    return [error(*pair) for pair in zip(found, expected, strict=True)]
+
+
 def main():
     as_on_a_gpu()
     cases = []
@@ -80,6 +109,10 @@ def main():
             if dtype == torch.float32 or number % 2 == (dtype == torch.float16):
                 case = {"dtype": str(dtype), **dict(zip(NAMES, options, strict=True))}
                 cases.append(case | {"errors": errors(dtype, *options)})
+        for merged in (0, 300, 10**6):
+            for is_sorted in (True, False):
+                case = {"dtype": str(dtype), "merged": merged, "is_sorted": is_sorted}
+                cases.append(case | {"errors": factorized_errors(dtype, merged, is_sorted)})
     assert not softmax_kernel._failed
     print(json.dumps(cases))
 

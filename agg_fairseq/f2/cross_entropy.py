@@ -47,8 +47,8 @@ GPU_ELEMENTS = 2**27
 """The same on a GPU, where launches count."""
 MERGED_LOGITS = 2**10
 """Logits whose products and softmax take as long as the calls for one more class."""
-GPU_MERGED_LOGITS = 2**23
-"""The same on a GPU: a dozen launches, 0.1 ms, at 8 to 12 ps for each logit (D of 512 to 1,024)."""
+GPU_MERGED_LOGITS = 2**24
+"""The same on a GPU: five launches, 0.17 ms, at 8 to 12 ps for each logit (D of 512 to 1,024)."""
 
 
 class FactorizedOutput(NamedTuple):
@@ -135,32 +135,32 @@ def _values_and_gradients(
     wide = working_dtype(features)
     starts = order.on_host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
+    of_targets = order.of_targets[:, : len(kept)]
     # Without products of half precision that are summed in float32, the rounded numbers are
     # multiplied in float32.
     operand = dtype if sums_in_float32(dtype, features.device) else wide
     h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
     w = weight.to(dtype).to(operand)
-    log_p = features.new_zeros(2, len(kept), dtype=wide)  # 2 x n, log p1 and log p2 at the targets
     inputs = (h, weight, class_weight)
     gradients = [
         torch.zeros_like(one, dtype=wide) if is_wanted else None
         for one, is_wanted in zip(inputs, wanted, strict=True)
     ]
-    of_class = order.of_class[: len(kept)].long()
     if label_smoothing:
-        losses = _add_smoothed_terms(
-            h, w, class_weight, order, of_class, classes, label_smoothing, log_p, *gradients
+        values = _add_smoothed_terms(
+            h, w, class_weight, of_targets, classes, label_smoothing, *gradients
         )
     else:
         # All in float32, since each row of U is a sum over many positions.
-        u, number = class_weight.to(wide), classes.number
-        _add_term(h.to(wide), u, number, of_class, log_p[0], None, gradients[0], gradients[2])
-        _add_token_terms(h, w, starts, order, of_class, classes, log_p[1], *gradients[:2])
-        losses = -log_p.sum(0)
+        u, of_class = class_weight.to(wide), of_targets[3]
+        parts = [h.new_empty(0, dtype=wide)]  # there may be no positions
+        _add_term(h.to(wide), u, of_class, None, parts, gradients[0], gradients[2])
+        class_nll = torch.cat(parts)
+        token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
+        values = torch.stack([class_nll + token_nll, class_nll, token_nll])
     if gradients[0] is not None:
-        zeros = torch.zeros_like(features, dtype=wide)
-        gradients[0] = zeros.index_copy_(0, kept, gradients[0])
-    values = torch.cat([losses[None], -log_p])
+        empty = torch.empty_like if len(kept) == len(features) else torch.zeros_like
+        gradients[0] = empty(features, dtype=wide).index_copy_(0, kept, gradients[0])
     return values.new_zeros(3, len(features)).index_copy_(1, kept, values), gradients
 
 
@@ -168,20 +168,20 @@ def _add_token_terms(
     h: Tensor,
     w: Tensor,
     starts: list[int],
-    order: SortedTargets,
-    of_class: Tensor,
+    of_targets: Tensor,
     classes: TokenClasses,
-    log_p2: Tensor,
     grad_h: Tensor | None,
     grad_weight: Tensor | None,
-) -> None:
-    """The softmax inside the classes: sets log p2 (n,) at the targets, and adds its gradients.
+) -> Tensor:
+    """The softmax inside the classes: returns −log p2 (n,) of the targets, and adds its gradients.
 
     Each product takes the positions and the tokens of one class or of several neighbors. Merging n
     positions and M tokens with a class of n' and M' adds n·M' + n'·M logits. What has one token is
     left out, since p2 is 1 there whatever the logit, and so is what has no position.
     """
     most = GPU_MERGED_LOGITS if h.is_cuda else MERGED_LOGITS
+    multiple = 16 if h.dtype in (torch.float16, torch.bfloat16) else 1  # as `aligned`
+    parts = [h.new_empty(0, dtype=working_dtype(h))]
     first = 0
     for last in range(classes.number):
         start, stop = starts[first], starts[last + 1]
@@ -191,55 +191,51 @@ def _add_token_terms(
             more_tokens = classes.starts[last + 2] - classes.starts[last + 1]
             if (stop - start) * more_tokens + more_positions * number <= most:
                 continue
-        if number > 1 and start < stop:
-            tokens, span = classes.tokens(first, last), slice(start, stop)
-            rows = aligned(w[tokens])  # M x D, or a few more
-            into_rows, is_view = None, isinstance(tokens, slice) and len(rows) == number
-            if grad_weight is not None:
-                into_rows = (
-                    grad_weight[tokens] if is_view else torch.zeros_like(rows).to(grad_weight)
-                )
-            y = order.ranks[span] - classes.starts[first]
-            masks = None if first == last else (of_class[span, None], classes.of_token[tokens])
+        if number == 1:
+            parts.append(parts[0].new_zeros(stop - start))
+        elif start < stop:
+            tokens, shift = classes.tokens(first, last, multiple)
+            rows, span = w[tokens], slice(start, stop)
+            columns = of_targets[:3, span] - shift  # 3 x n
+            ranges = None if first == last and len(rows) == number else columns[1:]
             into_h = None if grad_h is None else grad_h[span]
-            _add_term(h[span], rows, number, y, log_p2[span], masks, into_h, into_rows)
-            if grad_weight is not None and into_rows is not None and not is_view:
-                grad_weight[tokens] = into_rows[:number]
+            into_rows = None if grad_weight is None else grad_weight[tokens]
+            _add_term(h[span], rows, columns[0], ranges, parts, into_h, into_rows)
+            if grad_weight is not None and not isinstance(tokens, slice):
+                grad_weight[tokens] = into_rows
         first = last + 1
+    return torch.cat(parts)
 
 
 def _add_term(
     h: Tensor,
     rows: Tensor,
-    number: int,
     y: Tensor,
-    log_p: Tensor,
-    masks: tuple[Tensor, Tensor] | None,
+    ranges: Tensor | None,
+    nll: list[Tensor],
     grad_h: Tensor | None,
     grad_rows: Tensor | None,
 ) -> None:
-    """A softmax over M = `number` rows (M, D), which a few rows of zeros may follow (`aligned`), for
-    n positions h (n, D) with targets y (n,).
+    """A softmax over M rows (M, D), for n positions h (n, D) with targets y (n,).
 
     Args:
-        log_p: (n,), which becomes log p of the targets.
-        masks: the class of each position (n, 1) and of each row (M,), where only rows of the
-            position's class compete.
+        ranges: (2, n), at each position the first of the rows that compete, and the last, excluded;
+            None: all of them.
+        nll: to which −log p (n,) of the targets is appended, in parts.
         grad_h: (n, D), to which the gradient is added, None if it is not wanted.
         grad_rows: (M, D), the same.
     """
-    dtype, wide, terms = h.dtype, log_p.dtype, Terms(number)
-    scale = float(terms.residual_scale(dtype))  # no tensor, without position weights
+    terms = Terms(len(rows))
+    scale = float(terms.residual_scale(h.dtype))  # no tensor, without position weights
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
-        features = h[part]
-        logits = h.new_empty(len(features), len(rows), dtype=wide)
-        product(features, rows.t(), out=logits)
-        if masks is not None:
-            logits[:, :number].masked_fill_(masks[0][part] != masks[1], -torch.inf)
-        residual, values = likelihood_residual(logits, y[part], None, terms, dtype)
-        torch.neg(values.nll, out=log_p[part])
+        features, ranges_of_part = h[part], None if ranges is None else ranges[:, part]
+        logits = product(features, rows.t())
+        residual, values = likelihood_residual(
+            logits, y[part], None, terms, h.dtype, ranges_of_part
+        )
+        nll.append(values.nll)
         if grad_h is not None:
             add_product_(grad_h[part], residual, rows, 1 / scale)
         if grad_rows is not None:
@@ -250,17 +246,15 @@ def _add_smoothed_terms(
     h: Tensor,
     w: Tensor,
     class_weight: Tensor,
-    order: SortedTargets,
-    of_class: Tensor,
+    of_targets: Tensor,
     classes: TokenClasses,
     label_smoothing: float,
-    log_p: Tensor,
     grad_h: Tensor | None,
     grad_weight: Tensor | None,
     grad_class_weight: Tensor | None,
 ) -> Tensor:
-    """Both softmaxes with label smoothing, a chunk of positions and all tokens at a time: sets
-    log p1 and log p2 (2, n) at the targets, adds the gradients, and returns the losses (n,).
+    """Both softmaxes with label smoothing, a chunk of positions and all tokens at a time: returns
+    the losses, −log p1 and −log p2 of the targets (3, n), and adds the gradients.
 
     Of the target distribution Q each token has `share`, and the target `at_target` more. With Q_c
     its sum over class c, and l_c the logsumexp of the logits z of the class, the loss is
@@ -269,27 +263,27 @@ def _add_smoothed_terms(
     """
     number = classes.vocabulary
     share, at_target = label_smoothing / number, 1 - label_smoothing
-    wide, dtype, scale = log_p.dtype, h.dtype, float(Terms(number).residual_scale(h.dtype))
-    y = classes.order[order.ranks[: len(h)]]  # n
+    wide, dtype, scale = working_dtype(h), h.dtype, float(Terms(number).residual_scale(h.dtype))
+    y, of_class = classes.order[of_targets[0]], of_targets[3]  # n
     rows, u = aligned(w), class_weight.to(wide)
     into_rows = grad_weight
     if grad_weight is not None and len(rows) > number:
         into_rows = torch.zeros_like(rows, dtype=wide)
-    losses = torch.empty_like(log_p[0])
+    losses, class_nll, token_nll = values = h.new_empty(3, len(h), dtype=wide)
     step = chunk_rows(rows)
     if h.is_cuda:  # since several matrices of this size are held
         step = min(step, max(1, GPU_ELEMENTS // len(rows)))
     for start in range(0, len(h), step):
         part = slice(start, start + step)
         features, y_of_part, class_of_part = h[part], y[part, None], of_class[part, None]
-        logits = h.new_empty(len(features), len(rows), dtype=wide)
-        z = product(features, rows.t(), out=logits)[:, :number]
+        logits = product(features, rows.t())
+        z = logits[:, :number]
         z.sub_(z.amax(1, keepdim=True))  # what is common to a row would cost digits
         log_p1 = (features.to(wide) @ u.t()).log_softmax(1)  # n x C
         log_sums = classes.reduce(z, torch.logsumexp, -torch.inf)  # n x C
         z_at_target = z.gather(1, y_of_part)
-        log_p[0, part] = log_p1.gather(1, class_of_part).squeeze(1)
-        log_p[1, part] = (z_at_target - log_sums.gather(1, class_of_part)).squeeze(1)
+        class_nll[part] = -log_p1.gather(1, class_of_part).squeeze(1)
+        token_nll[part] = (log_sums.gather(1, class_of_part) - z_at_target).squeeze(1)
         q = (share * classes.sizes.to(wide)).repeat(len(features), 1)  # n x C
         q.scatter_add_(1, class_of_part, torch.full_like(z_at_target, at_target))
         losses[part] = (q * (log_sums - log_p1)).sum(1) - share * z.sum(1)
@@ -308,7 +302,7 @@ def _add_smoothed_terms(
             grad_class_weight.addmm_(of_classes.t(), features.to(wide))
     if grad_weight is not None and into_rows is not None and len(rows) > number:
         grad_weight.copy_(into_rows[:number])
-    return losses
+    return values
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def decoupled_log_prob(
         for number in chosen.unique().tolist():
             rows = (chosen == number).nonzero()  # n x 1
             tokens = classes.order[classes.starts[number] : classes.starts[number + 1]]
-            of_class = weight[classes.tokens(number, number)]
+            of_class = weight[classes.tokens(number, number)[0]]
             logits = linear(features[rows[:, 0]], of_class)  # n x tokens of the class
             log_probs[rows, tokens] = torch.log_softmax(logits.to(log_probs.dtype), 1)
         return log_probs.view(shape)

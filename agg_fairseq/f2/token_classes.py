@@ -17,11 +17,12 @@ TILE = 256  # the most tokens of one class that are reduced at a time
 
 
 class SortedTargets(NamedTuple):
-    """Positions sorted by the class of their targets, the ignored ones last."""
+    """Positions sorted by the ranks of their targets, the ignored ones last."""
 
     positions: Tensor  # (N,) int64
-    ranks: Tensor  # (N,) int64, the rank of the target of each of these positions
-    of_class: Tensor  # (N,) int32, the class of each, C for ignored ones
+    # For each of these positions: the rank of its target; the first rank of its class, and the last,
+    # excluded; and the class. V and C for ignored ones.
+    of_targets: Tensor  # (4, N) int64
     on_host: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
 
@@ -33,6 +34,8 @@ class TokenClasses:
     of_token: Tensor  # (V,) int64 in [0, C), the class of each token
     order: Tensor  # (V,) int64, the tokens sorted by class, then by index
     rank: Tensor  # (V,) int64, the position of each token in `order`
+    by_rank: Tensor  # (4, V + 1) int64, the columns of `SortedTargets.of_targets`
+    edges: Tensor  # (C + 1,) int32, `starts` as a tensor
     sizes: Tensor  # (C,) int64, the number of tokens of each class
     starts: tuple[int, ...]  # C + 1 numbers: class c has the ranks from starts[c] to starts[c + 1]
     runs: tuple[slice | None, ...]  # for each class, its tokens if they are consecutive
@@ -69,11 +72,20 @@ class TokenClasses:
             for part in np.split(members, range(tile, len(members), tile))
         ]
         tiles = np.split(np.arange(len(columns)), np.cumsum(tiles_of)[:-1])
+        by_class = [
+            starts,
+            np.append(starts[1:], len(order)),
+            np.arange(len(starts)),
+        ]  # 3 x (C + 1)
+        of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
+        by_rank = np.stack([np.arange(len(order) + 1), *(column[of_rank] for column in by_class)])
         device = class_of_token.device
         return cls(
             class_of_token,
             torch.from_numpy(order).to(device),
             torch.from_numpy(rank).to(device),
+            torch.from_numpy(by_rank).to(device),
+            torch.from_numpy(starts).int().to(device),
             torch.from_numpy(sizes).to(device),
             tuple(map(int, starts)),
             tuple(runs),
@@ -90,24 +102,33 @@ class TokenClasses:
         """V, the number of tokens."""
         return len(self.of_token)
 
-    def tokens(self, first: int, last: int) -> slice | Tensor:
-        """The tokens of the classes from `first` to `last` (included), in the order of their ranks:
-        a slice of the dictionary where they are consecutive; else indices (n,)."""
+    def tokens(self, first: int, last: int, multiple: int = 1) -> tuple[slice | Tensor, int]:
+        """The tokens of the classes from `first` to `last` (included), in the order of their ranks,
+        and where there are enough some others around them, up to a `multiple`.
+
+        A slice of the dictionary where they are consecutive, else indices (n,); and the number that
+        is to be subtracted from a rank of these classes, to find its place among them.
+        """
+        start, number = self.starts[first], self.starts[last + 1] - self.starts[first]
         runs = [run for run in self.runs[first : last + 1] if run is not None]
         is_one = all(run.stop == following.start for run, following in pairwise(runs))
-        if is_one and len(runs) == last + 1 - first:
-            return slice(runs[0].start, runs[-1].stop)
-        return self.order[self.starts[first] : self.starts[last + 1]]
+        is_one = is_one and len(runs) == last + 1 - first
+        begin = runs[0].start if is_one else start
+        others = min(-number % multiple, self.vocabulary - number)
+        after = min(others, self.vocabulary - number - begin)
+        before = others - after
+        part = slice(begin - before, begin + number + after)
+        return part if is_one else self.order[part], start - before
 
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
         """Sorts positions by the class of their targets (...), without waiting for a GPU: called
         before the model runs, the numbers have arrived when the loss needs them."""
         token, ignored = known_targets(target, self.vocabulary, ignore_index)
-        number = self.of_token[token].masked_fill(ignored, self.number)
-        of_class, positions = number.int().sort(stable=True)  # a GPU sorts 32 bits in half the time
-        edges = torch.arange(self.number + 1, dtype=torch.int32, device=target.device)
-        starts = torch.searchsorted(of_class, edges)
-        return SortedTargets(positions, self.rank[token][positions], of_class, HostCopy(starts))
+        # without a target: the rank V; a GPU sorts 32 bits in half the time
+        ranks = self.rank.index_select(0, token).masked_fill_(ignored, self.vocabulary).int()
+        ranks, positions = ranks.sort(stable=True)
+        starts = torch.searchsorted(ranks, self.edges)
+        return SortedTargets(positions, self.by_rank.index_select(1, ranks), HostCopy(starts))
 
     def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
         """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);

@@ -214,7 +214,6 @@ def gated_likelihood(
     inputs = (features.reshape(-1, features.size(-1)), weight, bias)
     values, gradients = values_and_gradients(
         *inputs,
-        target.reshape(-1).contiguous(),  # which kernels read as it lies in memory
         order,
         wanted=tuple(map(wants_gradient, inputs)),
         gates=gates,
@@ -241,9 +240,11 @@ class HostCopy:
 
 
 class PositionOrder(NamedTuple):
-    """The order in which the loop takes the positions."""
+    """The order in which the loop takes the positions: those whose target is common, those whose
+    target is rare, and those without one; within each kind as they come."""
 
-    kind: Tensor  # (N,) uint8, 0 where the target is common, 1 where it is rare, 2 where ignored
+    rows: Tensor  # (N,) int64
+    target: Tensor  # (N,) int64, their targets, 0 where there is none
     sizes: HostCopy  # the numbers of positions with a common target, and with any
 
     @property
@@ -255,7 +256,7 @@ class PositionOrder(NamedTuple):
 def order_positions(
     target: Tensor, vocabulary: int, rare: Tensor | None = None, ignore_index: int = -100
 ) -> PositionOrder:
-    """Finds the kind of each position's target, for targets y (...) in [0, V) or `ignore_index`, and
+    """Sorts the positions by the kinds of their targets y (...), in [0, V) or `ignore_index`, with
     the rare tokens R (V,) bool, None without gates; on a GPU without making the host wait.
 
     Call it before the forward pass of the model: its result will be there when the loss is formed.
@@ -266,8 +267,10 @@ def order_positions(
         rare = torch.zeros(1, dtype=torch.bool, device=y.device).expand(vocabulary)
         # a GPU checks here that targets are in [0, V)
     kind = rare.view(torch.uint8).index_select(0, y).masked_fill_(ignored, 2)
+    kind, rows = kind.sort(stable=True)
     borders = torch.arange(1, 3, dtype=kind.dtype, device=kind.device)
-    return PositionOrder(kind, HostCopy((kind[:, None] < borders).sum(0)))
+    sizes = HostCopy(torch.searchsorted(kind, borders))
+    return PositionOrder(rows, y.index_select(0, rows), sizes)
 
 
 def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -309,14 +312,13 @@ def values_and_gradients(
     features: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    target: Tensor,
     order: PositionOrder,
     *,
     wanted: tuple[bool, ...],
     gates: Gates | None,
     terms: Terms,
 ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
-    """The loop over chunks of H (N, D), W (V, D), b (V,) or None and y (N,).
+    """The loop over chunks of H (N, D), with W (V, D), and b (V,) or None.
 
     `wanted`: whose gradients are wanted, of H, W and b. Returns the values (N,) by name, zero at
     ignored positions; and the gradients of the sum of the `losses`, in float32 (float64 for float64
@@ -327,12 +329,8 @@ def values_and_gradients(
     operand = dtype if sums_in_float32(dtype, features.device) else wide
     common, positions = order.sizes.read().tolist()
     # Where all positions are common, they stay in order: their chunks are views.
-    in_order = 0 < common == len(target)
-    if in_order:
-        rows, y_of_rows = torch.arange(common, device=target.device), target
-    else:
-        rows = order.kind.sort(stable=True).indices[:positions]
-        y_of_rows = target.index_select(0, rows)
+    in_order = 0 < common == len(order.rows)
+    rows, y_of_rows = order.rows[:positions], order.target[:positions]
     with torch.autocast(features.device.type, enabled=False):
         w = aligned(weight.to(dtype).to(operand))
         gradients = Gradients(features, w, bias, wanted, positions)
@@ -343,9 +341,10 @@ def values_and_gradients(
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
         # chunks of common positions alone, whose sum is gated
         alone = positions if gates is None else common // size * size
-        at_common = None if gates is None else gates.at_common_targets(like=memory)
-        at_rare = None if gates is None else gates.at_rare_targets(like=memory)
-        results: list[ChunkValues] = []
+        at_common = None if gates is None or gates.g1 is None else gates.g1.to(wide)
+        at_rare = None if gates is None or gates.g2 is None else gates.g2.to(wide)
+        none = memory.new_empty(0)
+        results = [ChunkValues(none, none, none, none, rows[:0])]  # there may be no positions
         for start in range(0, positions, size):
             chunk = slice(start, min(start + size, positions))
             rows_of_chunk = rows[chunk]
@@ -364,10 +363,10 @@ def values_and_gradients(
             gradients.add_weight(residual, h, is_first=start == 0)
             if chunk.stop == alone and at_common is not None:
                 gradients.gate_rows_(at_common)
-        if margin is not None and gradients.features is not None and results:
+        if margin is not None and gradients.features is not None:
             subtract_perturbation_(gradients.features, features, rows, margin, results)
     copied = None if in_order else rows
-    values = values_of_positions(results, copied, target, margin, terms, wide)
+    values = values_of_positions(results, copied, len(features), margin, terms)
     return values, gradients.unscaled(terms.residual_scale(dtype), len(weight))
 
 
@@ -457,20 +456,17 @@ def subtract_perturbation_(
 def values_of_positions(
     results: list[ChunkValues],
     rows: Tensor | None,
-    target: Tensor,
+    number: int,
     margin: Tensor | None,
     terms: Terms,
-    dtype: torch.dtype,
 ) -> dict[str, Tensor]:
     """The values of all chunks by name, (N,), zero at positions that are not in `rows`; None has
-    all positions in order."""
+    all N = `number` positions in order."""
 
-    def of_positions(name: str, dtype: torch.dtype = dtype) -> Tensor:
-        of_chunks = [getattr(result, name) for result in results]
-        if rows is None:
-            return torch.cat(of_chunks)
-        values = torch.zeros_like(target, dtype=dtype)
-        return values.index_copy_(0, rows, torch.cat(of_chunks)) if of_chunks else values
+    def of_positions(name: str) -> Tensor:
+        """The field of `ChunkValues`, (N,)."""
+        values = torch.cat([getattr(result, name) for result in results])
+        return values if rows is None else values.new_zeros(number).index_copy_(0, rows, values)
 
     nll = of_positions("nll")
     values = {"nll": nll, "losses": nll}
@@ -479,7 +475,7 @@ def values_of_positions(
     if terms.candidates is not None:
         values["ul_loss"] = of_positions("ul_loss")
     if terms.predict:
-        values["prediction"] = of_positions("prediction", torch.int64)
+        values["prediction"] = of_positions("prediction")
     if margin is not None:
         if rows is not None:
             margin = torch.zeros_like(nll).index_copy_(0, rows, margin)

@@ -130,12 +130,12 @@ def rare_tokens(
     return rare if excluded is None else rare & ~excluded
 
 
-@dataclass(frozen=True)
+@dataclass
 class Gates:
-    """The gates G of an update.
+    """The gates G of an update. Outside R each becomes 1.
 
     Args:
-        rare: (V,) bool, the rare tokens R. Outside R every gate is 1.
+        rare: (V,) bool, the rare tokens R.
         g1: (V,), not negative, gates where the target is not rare; None means 1.
         g2: (V,), not negative, gates where the target is rare; None means 1.
     """
@@ -144,13 +144,11 @@ class Gates:
     g1: Tensor | None = None
     g2: Tensor | None = None
 
-    def at_common_targets(self, like: Tensor) -> Tensor | None:
-        """(V,) in the dtype of `like`, or None where every gate is 1."""
-        return None if self.g1 is None else self.g1.to(like).masked_fill(~self.rare, 1.0)
-
-    def at_rare_targets(self, like: Tensor) -> Tensor | None:
-        """The same at targets that are rare."""
-        return None if self.g2 is None else self.g2.to(like).masked_fill(~self.rare, 1.0)
+    def __post_init__(self) -> None:
+        if self.g1 is not None:
+            self.g1 = torch.where(self.rare, self.g1, 1.0)
+        if self.g2 is not None:
+            self.g2 = torch.where(self.rare, self.g2, 1.0)
 
 
 def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both") -> Gates:
@@ -168,10 +166,8 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
 
     Examples:
         >>> gates = agg_gates(torch.tensor([9, 0, 2, 1]), 10, torch.tensor([False, True, False, True]))
-        >>> gates.at_common_targets(like=torch.ones(1))
-        tensor([1.0000, 0.0000, 1.0000, 0.1000])
-        >>> gates.at_rare_targets(like=torch.ones(1))
-        tensor([1., 0., 1., 1.])
+        >>> gates.g1, gates.g2
+        (tensor([1.0000, 0.0000, 1.0000, 0.1000]), tensor([1., 0., 1., 1.]))
     """
     if which not in AGG_GATES:
         raise ValueError(f"expected gates to be one of {', '.join(AGG_GATES)}, got {which!r}")
@@ -209,7 +205,7 @@ def agps_gates(
     Examples:
         >>> counts, present = torch.tensor([90, 8, 2]), torch.tensor([True, False, False])
         >>> gates = agps_gates(counts, present, torch.tensor([False, True, True]), mu1=10, mu2=4)
-        >>> gates.at_common_targets(like=torch.ones(1)), gates.at_rare_targets(like=torch.ones(1))
+        >>> gates.g1, gates.g2
         (tensor([1.0000, 0.8000, 0.2000]), tensor([1.0000, 1.0000, 0.5000]))
     """
     for name, mu in (("mu1", mu1), ("mu2", mu2)):
@@ -238,6 +234,4 @@ def freezing_gates(rare: Tensor, parts: str) -> Gates:
     if parts not in FREEZING_PARTS:
         raise ValueError(f"expected parts to be one of {', '.join(FREEZING_PARTS)}, got {parts!r}")
     closed = torch.zeros_like(rare, dtype=torch.float32)
-    return Gates(
-        rare=rare, g1=closed if "b" in parts else None, g2=closed if "c" in parts else None
-    )
+    return Gates(rare, closed if "b" in parts else None, closed if "c" in parts else None)

@@ -86,5 +86,4 @@ def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
         matrix[~target_is_rare] = gates.g1.to(weight.dtype)
     if gates.g2 is not None:
         matrix[target_is_rare] = gates.g2.to(weight.dtype)
-    matrix[:, ~gates.rare] = 1.0
     return matrix.scatter(1, target[:, None], 1.0)

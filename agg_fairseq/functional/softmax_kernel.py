@@ -33,6 +33,7 @@ def likelihood(
     softcap: float | None,
     scale: Tensor | float,
     dtype: torch.dtype,
+    ranges: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None] | None:
     """`scale · dL/dl` (C, V) of `likelihood_residual`, which says what the arguments are.
 
@@ -43,8 +44,8 @@ def likelihood(
         omega, scale = scale.expand(len(logits)) if omega is None else omega * scale, 1.0
     nll, lse, total, at_target = logits.new_empty(4, len(logits)).unbind()
     matrix = _launch(
-        logits, vocabulary, dtype, target=target, factor=omega, lse=lse, nll=nll, total=total,
-        at_target=at_target, share=share, smoothing=smoothing, softcap=softcap, scale=scale,
+        logits, vocabulary, dtype, target=target, ranges=ranges, factor=omega, lse=lse, nll=nll,
+        total=total, at_target=at_target, share=share, smoothing=smoothing, softcap=softcap, scale=scale,
         caps=True, has_shift=smoothing > 0,
     )  # fmt: skip
     if matrix is None:
@@ -78,10 +79,10 @@ def scaled_softmax(
 
 def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor) -> None:
     """The same as `softmax_layer.gate_columns_`, where `can_run`."""
-    blocks = -(-len(gate) // BLOCK)
+    rows, width = matrix.shape
     with _device_of(matrix):
-        triton_kernels().gate[(len(matrix), blocks)](
-            matrix, target, gate, len(gate), matrix.stride(0), BLOCK=BLOCK, num_warps=8
+        triton_kernels().gate[(rows, -(-width // BLOCK))](
+            matrix, target, gate, len(gate), width, matrix.stride(0), BLOCK=BLOCK, num_warps=8
         )
 
 
@@ -95,6 +96,7 @@ def _launch(
     *,
     lse: Tensor,
     target: Tensor | None = None,
+    ranges: Tensor | None = None,
     factor: Tensor | None = None,
     shift: Tensor | None = None,
     nll: Tensor | None = None,
@@ -115,7 +117,20 @@ def _launch(
         return None
     width = logits.size(1)
     out = logits if dtype == logits.dtype else logits.view(dtype)[:, :width]
-    pointers: list[Any] = [logits, out, target, factor, shift, lse, nll, total, at_target]
+    first, last = (None, None) if ranges is None else ranges
+    pointers: list[Any] = [
+        logits,
+        out,
+        target,
+        first,
+        last,
+        factor,
+        shift,
+        lse,
+        nll,
+        total,
+        at_target,
+    ]
     try:
         with _device_of(logits):
             triton_kernels().rows[(len(logits),)](
@@ -123,7 +138,7 @@ def _launch(
                 vocabulary, width, logits.stride(0), out.stride(0),
                 share, smoothing, softcap or 0.0, scale,
                 HAS_LSE=has_lse, WRITES=writes, HAS_TARGET=target is not None,
-                HAS_FACTOR=factor is not None, HAS_SHIFT=has_shift,
+                HAS_RANGE=ranges is not None, HAS_FACTOR=factor is not None, HAS_SHIFT=has_shift,
                 CAPS=caps and softcap is not None, SLOPES=softcap is not None,
                 BLOCK=min(BLOCK, 1 << (vocabulary - 1).bit_length()),
                 num_warps=16 if vocabulary > 2048 else 4,

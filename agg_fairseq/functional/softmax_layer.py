@@ -74,11 +74,11 @@ def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def aligned(weight: Tensor) -> Tensor:
-    """W (V, D), with rows of zeros up to a multiple of 8 in half precision: products of a GPU are
-    several times slower where rows do not begin at multiples of 16 bytes."""
-    if weight.dtype in (torch.float32, torch.float64) or len(weight) % 8 == 0:
+    """W (V, D), in half precision with rows of zeros up to a multiple of 16: otherwise products of
+    a GPU are several times slower, and its kernels load single numbers in place of vectors."""
+    if weight.dtype in (torch.float32, torch.float64) or len(weight) % 16 == 0:
         return weight
-    return F.pad(weight, (0, 0, 0, -len(weight) % 8))
+    return F.pad(weight, (0, 0, 0, -len(weight) % 16))
 
 
 def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
@@ -189,14 +189,20 @@ def residual_of_chunk(
 
 
 def likelihood_residual(
-    logits: Tensor, target: Tensor, omega: Tensor | None, terms: Terms, dtype: torch.dtype
+    logits: Tensor,
+    target: Tensor,
+    omega: Tensor | None,
+    terms: Terms,
+    dtype: torch.dtype,
+    ranges: Tensor | None = None,
 ) -> tuple[Tensor, ChunkValues]:
     """The likelihood ω Σ_k −Q[k] log P[k] of P = softmax(z), with dL/dz = ω (P − Q).
 
     z is l, or c tanh(l / c) with a soft cap c. Q is 1 − ε + ε/V at the target, and ε/V elsewhere.
 
     Takes the logits l (C, V) or wider, which are used up, targets y (C,), and weights ω (C,) of the
-    positions, or None for 1. The terms are ε, c and the scale. The matrix is in `dtype`.
+    positions, or None for 1. The terms are ε, c and the scale. The matrix is in `dtype`. With
+    `ranges` (2, C), the columns from the first to the last, excluded, compete at each position.
     """
     softcap, scale = terms.softcap, terms.residual_scale(dtype)
     if softmax_kernel.can_run(logits):
@@ -210,6 +216,7 @@ def likelihood_residual(
             softcap,
             scale,
             dtype,
+            ranges,
         )
         if row is not None:
             matrix, at_target, nll, log_sum_exp, total = row
@@ -217,6 +224,9 @@ def likelihood_residual(
             losses = losses if omega is None else losses * omega
             return matrix, ChunkValues(at_target, nll, losses)
     y, z = target[:, None], cap_(logits[:, : terms.vocabulary], softcap)
+    if ranges is not None:
+        column, (first, last) = torch.arange(z.size(1), device=z.device), ranges[:, :, None]
+        z.masked_fill_((column < first) | (column >= last), -torch.inf)
     slope = None if softcap is None else 1 - (z / softcap).square()  # C x V, dz/dl
     z_of_target, largest = z.gather(1, y).squeeze(1), z.amax(1)  # C
     total = z.sum(1) if terms.share else None  # C

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
-from ..functional.softmax_layer import compiled
 from .likelihood import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
@@ -37,6 +36,8 @@ class AgpsObjective(Objective):
     excluded: Tensor | None  # (V,) bool
     counts: Tensor | None  # (V,) int64
     rare: Tensor | None  # (V,) bool, R
+    g1: Tensor | None  # (V,) the gates of a batch without targets, where the target is not rare
+    g2: Tensor | None  # (V,) and where it is
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class AgpsObjective(Objective):
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
         self.register_buffer("excluded", excluded, persistent=False)
-        self.register_buffer("counts", None, persistent=False)
-        self.register_buffer("rare", None, persistent=False)
+        for name in ("counts", "rare", "g1", "g2"):
+            self.register_buffer(name, None, persistent=False)
         none = torch.zeros(vocabulary, dtype=torch.bool)
         agps_gates(none, none, none, **self.scaling)  # raises where an option is out of its range
         if counts is not None:
@@ -72,25 +73,20 @@ class AgpsObjective(Objective):
         if self.excluded is not None:
             self.counts = self.counts.to(self.excluded.device)
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
+        none = torch.zeros_like(self.rare)
+        gates = agps_gates(self.counts, none, self.rare, **self.scaling)
+        self.g1, self.g2 = gates.g1, gates.g2
 
     def gates(self, target: Tensor | None) -> Gates:
         """The gates of the micro-batch. ValueError without counts."""
-        if self.counts is None or self.rare is None:
+        if self.rare is None or self.g1 is None or self.g2 is None:
             raise ValueError(
                 "found no training counts; expected them as `counts`, or by `set_counts`"
             )
-        present = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=self.counts.device)
+        present = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=self.rare.device)
         if target is not None:
             # What is ignored marks the last entry: to select the others would wait for a GPU.
             marked = target.masked_fill(target == self.ignore_index, self.vocabulary)
             present.index_fill_(0, marked.flatten(), True)
-        tensors = self.counts, present[:-1], self.rare
-        return Gates(self.rare, *compiled(_gates, tensors, tuple(self.scaling.values())))
-
-
-def _gates(
-    counts: Tensor, present: Tensor, rare: Tensor, mu1: float, mu2: float, variant: str
-) -> tuple[Tensor | None, Tensor | None]:
-    """g1 and g2 of `agps_gates`."""
-    gates = agps_gates(counts, present, rare, mu1=mu1, mu2=mu2, variant=variant)
-    return gates.g1, gates.g2
+        g1, g2 = (gate.masked_fill(present[:-1], 1.0) for gate in (self.g1, self.g2))
+        return Gates(self.rare, g1, g2)

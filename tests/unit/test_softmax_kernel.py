@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 LARGEST = {"torch.float32": 1e-6, "torch.bfloat16": 8e-3, "torch.float16": 8e-4}
 
 
-def test_the_kernels_compute_the_gated_loss():
+def test_the_kernels_compute_the_losses():
     done = subprocess.run(
         [sys.executable, "-m", "tests.interpreted_kernel"],
         cwd=ROOT,
@@ -24,6 +24,6 @@ def test_the_kernels_compute_the_gated_loss():
         check=True,
     )
     cases = json.loads(done.stdout)
-    assert len(cases) == 16
+    assert len(cases) == 16 + 18
     for case in cases:
         assert max(case["errors"]) < LARGEST[case["dtype"]], case
