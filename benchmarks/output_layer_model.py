@@ -18,7 +18,7 @@ import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers
 from agg_fairseq.f2 import FactorizedSoftmax
 from agg_fairseq.fairseq_plugin.models.transformer_f2 import F2Layer, F2TransformerDecoder
 
-from .measuring import zipf
+from .measuring import pause, zipf
 
 
 class OutputLayerDecoder(nn.Module):
@@ -34,6 +34,7 @@ class OutputLayerDecoder(nn.Module):
 
     def forward(self, features: Tensor, features_only: bool = False) -> tuple[Tensor, None]:
         """Features (B, T, D) or logits (B, T, V)."""
+        pause()
         return (features if features_only else self.output_layer(features)), None
 
     def output_layer(self, features: Tensor) -> Tensor:

@@ -201,7 +201,7 @@ def _add_token_terms(
             into_h = None if grad_h is None else grad_h[span]
             into_rows = None if grad_weight is None else grad_weight[tokens]
             _add_term(h[span], rows, columns[0], ranges, parts, into_h, into_rows)
-            if grad_weight is not None and not isinstance(tokens, slice):
+            if grad_weight is not None and into_rows is not None and not isinstance(tokens, slice):
                 grad_weight[tokens] = into_rows
         first = last + 1
     return torch.cat(parts)
