@@ -39,21 +39,24 @@ PAD, BOS, EOS = 1, 0, 2
 UNIGRAM_LM = [*LM, "--arch", "transformer_lm_unigram"]
 UNIGRAM_MT = [*MT, "--arch", "transformer_unigram_tiny"]
 F2, UNIGRAM = ("--criterion", "f2_softmax"), ("--criterion", "agg")
-OF_LAYER = {"f2": {"class_weight", "class_of_token"}, "unigram": {"bias_shift", "counts"}}
 LAYER = "decoder.output_projection"
+OF_LAYER = {
+    "f2": {f"{LAYER}.class_weight", f"{LAYER}.class_of_token"},
+    "unigram": {f"{LAYER}.bias_shift", f"{LAYER}.counts"},
+}
 
 
 @pytest.mark.parametrize("name", OF_LAYER)
 @pytest.mark.parametrize("parent", ["transformer_lm", "transformer"])
 def test_every_architecture_of_the_parent_has_its_sizes(parent, name):
-    parents = ARCH_MODEL_INV_REGISTRY[parent]
-    names = {f"{parent}_{name}{theirs.removeprefix(parent)}" for theirs in parents}
-    found = set(ARCH_MODEL_INV_REGISTRY[f"{parent}_{name}"])
-    assert len(found) >= 6 and found <= names
-    # these end in an adaptive softmax
-    assert all(name.endswith(("wiki103", "gbw")) for name in names - found)
-    for ours in found - {f"{parent}_{name}"}:
-        assert ARCH_CONFIG_REGISTRY[ours] is ARCH_CONFIG_REGISTRY[ours.replace(f"_{name}", "", 1)]
+    """But for those that end in an adaptive softmax."""
+    found = ARCH_MODEL_INV_REGISTRY[f"{parent}_{name}"]
+    for theirs in ARCH_MODEL_INV_REGISTRY[parent]:
+        ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
+        if ours not in found:
+            assert theirs.endswith(("wiki103", "gbw"))
+        elif theirs != parent:
+            assert ARCH_CONFIG_REGISTRY[ours] is ARCH_CONFIG_REGISTRY[theirs]
 
 
 @pytest.mark.parametrize(
@@ -70,15 +73,13 @@ def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, ti
     data = lm_data if "language_modeling" in base else mt_data
     model = build(data, *tie, base=base)[2]
     plain = build(data, *tie, base=[part.replace(f"_{name}", "") for part in base])[2]
-    layer = model.decoder.output_projection
-    assert (layer.weight is model.decoder.embed_tokens.weight) == bool(tie)
-    assert data is lm_data or (layer.weight is model.encoder.embed_tokens.weight) == bool(tie)
+    weight = model.decoder.output_projection.weight
+    assert (weight is model.decoder.embed_tokens.weight) == bool(tie)
+    assert data is lm_data or (weight is model.encoder.embed_tokens.weight) == bool(tie)
     found, expected = model.state_dict(), plain.state_dict()
-    assert found.keys() - expected.keys() == {f"{LAYER}.{part}" for part in OF_LAYER[name]}
-    assert all(found[part].equal(value) for part, value in expected.items())
-    own = sum(p.numel() for part, p in layer.named_parameters() if part != "weight")
-    sizes = [sum(p.numel() for p in one.parameters()) for one in (model, plain)]
-    assert sizes[0] == sizes[1] + own
+    assert found.keys() - expected.keys() == OF_LAYER[name]
+    for part, value in expected.items():
+        assert found[part].equal(value), part
 
 
 @pytest.mark.parametrize(("criterion", "base"), [(F2, F2_LM), (UNIGRAM, UNIGRAM_LM)])
@@ -115,7 +116,7 @@ def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
         ("--f2-classes", 3, "no --f2-classes"),
         ("--adaptive-softmax-cutoff", "20,40", "found --adaptive-softmax-cutoff"),
         ("--arch", "transformer_lm", "--arch transformer_lm_f2"),
-        ("--criterion", "agg", "--agg-rare-fraction", 0.3, "--criterion f2_softmax"),
+        ("--criterion", "agg", "--criterion f2_softmax"),
     ):
         assert words in one_line(capsys, train, *options)
 
@@ -156,40 +157,18 @@ def test_classes_follow_the_target_side_counts(mt_data, lm_data):
         assert (ranked.diff() >= 0).all(), "more frequent targets are in earlier classes"
 
 
-@pytest.mark.parametrize(
-    ("base", "options"),
-    [(F2_LM, ("--label-smoothing", 0.1)), (F2_MT, ("--sentence-avg", TIED))],
-    ids=["lm, smoothed", "mt, sentence averages"],
-)
-def test_loss_gradients_and_log_are_those_of_fairseqs_criterion(lm_data, mt_data, base, options):
-    data = lm_data if base is F2_LM else mt_data
-    cfg, task, model, criterion = build(data, *F2, *options, base=base)
-    prefix = "label_smoothed_" * ("--label-smoothing" in options)
-    theirs = ("--criterion", f"{prefix}cross_entropy", *options)
-    reference = task.build_criterion(configuration(data, *theirs, base=base).criterion)
-    model.double()
-    batch, parameters = batches(cfg, task)[0], list(model.parameters())
-    (found, size, log), (expected, their_size, their_log) = (
-        each(model, batch) for each in (criterion, reference)
-    )
-    assert_close(found.double(), expected.double(), rtol=1e-6, atol=1e-5)
-    assert size == their_size
-    gradients = [torch.autograd.grad(loss, parameters) for loss in (found, expected)]
-    assert_close(*gradients, rtol=1e-4, atol=1e-5)  # fairseq's log-softmax is of float32
-    found, expected = logged(criterion, [log]), logged(reference, [their_log])
-    assert found["ppl"] == pytest.approx(expected["ppl"], rel=1e-4)
-    for name in {"loss", "nll_loss"} & expected.keys():
-        assert found[name] == pytest.approx(expected[name], abs=0.0011)
-    assert found["class_nll"] > 0 and found["token_nll"] > 0
-    assert found["class_nll"] + found["token_nll"] == pytest.approx(found["nll_loss"], abs=0.0021)
-
-
-def test_the_cosine_regularizer_is_added(lm_data):
+def test_the_log_of_f2_softmax_and_the_cosine_regularizer(lm_data):
+    """The loss itself is compared with fairseq's in test_fairseq_zoo.py."""
     cfg, task, model, criterion = build(lm_data, *F2, "--cosreg-gamma", 3, base=F2_LM)
     weight = model.decoder.output_projection.weight
     loss, size, log = criterion(model.eval(), batches(cfg, task)[0])
     assert log["cosreg"] == cosine_regularizer(weight, ignore_index=PAD) != 0
     assert_close(loss, log["nll_loss"] + 3 * size * log["cosreg"])
+    values = logged(criterion, [log])
+    assert values["class_nll"] > 0 and values["token_nll"] > 0
+    assert values["class_nll"] + values["token_nll"] == pytest.approx(
+        values["nll_loss"], abs=0.0021
+    )
 
 
 def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
@@ -199,18 +178,18 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
     common = [argument for argument in COMMON if argument != "--no-save"]
     arguments = ("train", lm_data, *F2_LM, *common, TIED, *F2, "--finetune-from-model")
     called(*arguments, start, "--lr", 0, "--max-update", 1, "--save-dir", saved)
-    before, after = (Checkpoint(path) for path in (start, saved / "checkpoint_last.pt"))
+    before, after = Checkpoint(start), Checkpoint(saved / "checkpoint_last.pt").parameters
     for name, value in before.parameters.items():
-        assert torch.equal(after.parameters[name], value)
+        assert torch.equal(after[name], value)
     counts = BinarizedVocabulary.load(lm_data, None).counts
-    of_token = after.parameters[f"{LAYER}.class_of_token"].long()
+    of_token = after[f"{LAYER}.class_of_token"].long()
     assert torch.equal(of_token, mefmax(counts))
-    for number, row in enumerate(after.parameters[f"{LAYER}.class_weight"]):
-        members = before.output_embedding.weight[of_token == number]
-        share = counts[of_token == number].float()
-        expected = (share @ members) / share.sum() if share.sum() else members.mean(0)
+    for number, row in enumerate(after[f"{LAYER}.class_weight"]):
+        is_member = of_token == number
         # tokens that do not occur count a thousandth
-        assert_close(row, expected, rtol=1e-2, atol=1e-4)
+        share = counts[is_member].clamp(min=1e-3)
+        expected = share @ before.output_embedding.weight[is_member] / share.sum()
+        assert_close(row, expected, rtol=1e-5, atol=1e-6)
     others = ("--f2-assignment", "equal-token", "--f2-classes", 9, "--no-save")
     status, _, _, err = call(*arguments, saved / "checkpoint_last.pt", *others)
     assert status == 2 and "--f2-classes: found 9; the checkpoint has" in err
@@ -235,7 +214,6 @@ GENERATORS = (
 @pytest.mark.parametrize(
     ("first", "decoding", "strength"),
     [
-        ([5, 6, 7], "sample-class", 1.5),
         ([EOS], "greedy-class", 20),
         ([EOS], "joint", 1.5),
         ([PAD, BOS], "greedy-class", 1.5),
@@ -277,14 +255,16 @@ def test_decoupled_greedy_search_by_hand(mt_data):
     cfg, task, model, _ = build(mt_data, *F2, "--f2-decoding", "greedy-class", base=F2_MT)
     layer = model.eval().decoder.output_projection
     batch, differs = batches(cfg, task, "test")[0], False
-    for index, (hypothesis,) in enumerate(generate(task, model, batch, beam=1)):
-        source = {}
-        for key in ("src_tokens", "src_lengths"):
-            source[key] = batch["net_input"][key][index : index + 1]
+    sources = (
+        batch["net_input"]["src_tokens"].split(1),
+        batch["net_input"]["src_lengths"].split(1),
+    )
+    hypotheses = generate(task, model, batch, beam=1)
+    for source, lengths, (hypothesis,) in zip(*sources, hypotheses, strict=True):
         tokens, scores = [EOS], []
         while len(tokens) < 9 and EOS not in tokens[1:]:
             with torch.no_grad():
-                joint = model(**source, prev_output_tokens=torch.tensor([tokens]))[0][0, -1]
+                joint = model(source, lengths, torch.tensor([tokens]))[0][0, -1]
             mass = torch.zeros(len(layer.class_weight))
             mass.index_add_(0, layer.class_of_token, joint.exp())
             inside = joint.masked_fill(layer.class_of_token != mass.argmax(), -math.inf)

@@ -48,6 +48,10 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
             lambda state: state["cfg"]["task"].update(tokens_per_sample=8),
             "trained on [8, 16] tokens per block",
         ),
+        (
+            lambda state: state["cfg"]["task"].update(_name="masked_lm"),
+            "found a model of the task masked_lm; expected language_modeling or translation",
+        ),
     ):
         path = changed(good_checkpoint, tmp_path / "changed.pt", change)
         assert words in refused(capsys, "eval-lm", path, good_checkpoint, "--data", lm_data)
