@@ -55,29 +55,27 @@ before = snapshot()
 import agg_fairseq
 imported = replaced()
 fairseq_cli.train.cli_main()
-parts = trainers[0].task, trainers[0].optimizer
-own = [[name for name, one in vars(part).items() if inspect.isfunction(one)] for part in parts]
+own = []
+for part in (trainers[0].task, trainers[0].optimizer):
+    own.append([name for name, one in vars(part).items() if inspect.isfunction(one)])
 print("FOUND" + json.dumps([imported, replaced(), *own]))
 """
 
 
 IMPORTED_FIRST = """
 import sys, types
-import agg_fairseq, agg_fairseq.functional
+import agg_fairseq
 from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.utils import import_user_module
-assert "agg" not in CRITERION_REGISTRY
+print("agg" in CRITERION_REGISTRY)
 import_user_module(types.SimpleNamespace(user_dir=sys.argv[1]))
-assert "agg" in CRITERION_REGISTRY and "coupled_adam" in OPTIMIZER_REGISTRY and "transformer_f2" in ARCH_MODEL_REGISTRY
-agg_fairseq.register()
+print("agg" in CRITERION_REGISTRY)
 """
 
 
 @pytest.mark.slow
 def test_registration_in_a_program_that_imports_the_package_before_fairseq():
-    run_command("python", "-c", IMPORTED_FIRST, USER_DIR)
+    assert run_command("python", "-c", IMPORTED_FIRST, USER_DIR).stdout == "False\nTrue\n"
 
 
 @pytest.mark.slow
@@ -120,34 +118,29 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
 
 
 def test_a_state_of_version_0_2_0_goes_on(lm_data, caplog):
-    """The log says that counts start empty, that they are restored, and that the state of another
-    criterion is left out."""
+    """The log says that counts are restored; what another criterion has saved is left out."""
     caplog.set_level("INFO")
-    built = {}
-    for name in ("agg", "face", "mle"):
-        options = ("--criterion", name, *["--agg-window", 9] * (name == "agg"))
+    for name, *more in (("agg", "--agg-window", 9), ("face",)):
+        options = ("--criterion", name, *more)
         trainer, _ = trainer_for(lm_data, *options)
         for batch in batches(trainer.cfg, trainer.task)[:2]:
             trainer.train_step([batch])
-        built[name] = trainer.criterion, build(lm_data, *options)[-1]
-    assert caplog.text.count("the counts start empty at update 0") == 2
-    states = {name: criterion.checkpoint_state() for name, (criterion, _) in built.items()}
-    agg, face = (states[name]["objective"]["counter._extra_state"] for name in ("agg", "face"))
-    old = {"agg": {"counter": agg, "static_rare": None}, "mle": {}}
-    old["face"] = {"frequency": face["appearances"], "current": face["current"]}
-    for name, other in (("agg", "face"), ("face", "mle"), ("mle", "agg")):
-        whole, resumed = built[name]
-        whole.start_update(2)
-        for state in (states[name], {**old[name], "open_update": 1}):
-            caplog.clear()
+        whole, resumed = trainer.criterion, build(lm_data, *options)[-1]
+        counter = whole.objective.counter
+        old = {"counter": counter.get_extra_state(), "static_rare": None, "open_update": 1}
+        other = {"frequency": counter.appearances.clone(), "current": counter.current.clone()}
+        other["open_update"] = 1
+        if name == "face":
+            old, other = other, old
+        caplog.clear()
+        for state in (old, other):
             resumed.load_checkpoint_state(state)
-            resumed.start_update(2)
-            assert ("restored the counts" in caplog.text) == (name != "mle")
-            assert "left out" not in caplog.text and "start empty" not in caplog.text
-            counters = [criterion.objective.counter for criterion in (whole, resumed)]
-            assert name == "mle" or torch.equal(*(one.appearances for one in counters))
-        resumed.load_checkpoint_state(states[other])
+        for criterion in (whole, resumed):
+            criterion.start_update(2)
+        assert f"{name}: restored the counts" in caplog.text and "start empty" not in caplog.text
         assert f"{name}: left out the state of the checkpoint" in caplog.text
+        assert resumed.objective.counter.appearances.equal(counter.appearances)
+        assert counter.appearances.any()
 
 
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
@@ -185,18 +178,16 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
     """The tokens beyond the head of a dictionary count as the unknown word."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
     _, task, *_ = build(data, "--criterion", "mle", "--output-dictionary-size", 30)
-    whole = count_tokens(data, task.dictionary)
-    head = training_counts(task, "train")
-    assert len(head) == 30 and head.sum() == whole.sum()
-    assert head[task.dictionary.unk()] == whole[30:].sum() + whole[task.dictionary.unk()]
-    _, task, *_ = build(data, "--criterion", "mle")
-    counts = training_counts(task, "train")
-    assert torch.equal(counts, count_tokens(data, task.dictionary))
+    whole, unknown = count_tokens(data, task.dictionary), task.dictionary.unk()
+    expected = whole[:30].clone()
+    expected[unknown] += whole[30:].sum()
+    assert training_counts(task, "train").equal(expected)
     for suffix in ("bin", "idx"):
         # fairseq reads it as more of train
         shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")
-    counts += count_tokens(data, task.dictionary, "valid")
-    assert torch.equal(training_counts(task, "train"), counts)
+    _, task, *_ = build(data, "--criterion", "mle")
+    whole += count_tokens(data, task.dictionary, "valid")
+    assert training_counts(task, "train").equal(whole)
 
 
 @pytest.mark.parametrize("implementation", ["raw", "cached"])
@@ -223,11 +214,10 @@ def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
     cfg = configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT)
     task = tasks.setup_task(cfg.task)
     task.load_dataset("train", combine=True)
-    tokens = torch.cat([item["target"] for item in task.dataset("train")])
-    expected = torch.bincount(tokens, minlength=len(task.target_dictionary))
+    expected = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
+    for item in task.dataset("train"):
+        expected += torch.bincount(item["target"], minlength=len(expected))
     assert torch.equal(training_counts(task, "train"), expected)
-    once = count_tokens(mt_data, task.target_dictionary, "train.en-de.de")
-    assert expected.sum() > once.sum() * 3
     options = {**TRANSLATION, "upsample_primary": 3}
     model = save_checkpoint(tmp_path / "c.pt", torch.randn(len(expected), 4), options)
     found = load_vocabulary({"model": Checkpoint(model)}, f"{data}:{data}")  # two shards
