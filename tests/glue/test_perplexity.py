@@ -7,12 +7,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agg_fairseq.checkpoints import Checkpoint, open_models
-from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, generate_texts, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
-from tests.commands import changed, read_result, refused, run, save_model
+from tests.commands import changed, read_result, refused, run, save_model, table
 from tests.conftest import preprocessed
 from tests.small_trainings import F2_LM, LM, MT, TIED
 
@@ -108,12 +107,11 @@ def test_logits_are_formed_in_chunks(runs, lm_data, monkeypatch):
 
 
 def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
-    text, of_pairs = BinarizedText(lm_data), KINDS["translation"]
+    text = BinarizedText(lm_data)
     positions = ("--max-source-positions", 6, "--max-target-positions", 6)
-    short = random_checkpoint(tmp_path / "6.pt", mt_data, *of_pairs, *positions)
+    short = random_checkpoint(tmp_path / "6.pt", mt_data, *KINDS["translation"], *positions)
     part = random_checkpoint(tmp_path / "p.pt", lm_data, *LM, "--output-dictionary-size", 20)
-    blocks = BinarizedText(lm_data, "valid", tokens_per_sample=17)
-    pairs = BinarizedText(mt_data, "train")
+    blocks, pairs = BinarizedText(lm_data, tokens_per_sample=17), BinarizedText(mt_data, "train")
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
@@ -136,17 +134,17 @@ def test_texts_longer_than_the_positions_of_a_model(runs, lm_data, tmp_path):
 
 
 def test_columns_of_the_command(lm_runs, lm_data, tmp_path, capsys):
-    start = ("eval-lm", lm_runs / "mle", "--split", "valid")
-    headers = []
-    for options in ((), ("--full",), ("--calibrate", "test", "--json", tmp_path / "o.json")):
-        printed = run(capsys, *start, "--data", lm_data, *options)
-        assert ("| human " in printed) == (options == ("--full",))
-        headers.append([cell.strip() for cell in printed.splitlines()[0].split("|")[2:-1]])
-    short = ["PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
+    start, file = ("eval-lm", lm_runs / "mle", "--split", "valid"), tmp_path / "o.json"
+    shown = [*(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
     calibrated = ["calibrated PPL total", "calibrated PPL rare", "calibrated E/O rare"]
-    assert headers[0] == short and headers[2] == short + calibrated
-    assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
-    assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
+    options = ("--data", lm_data, "--calibrate", "test", "--json", file)
+    header, rows = table(run(capsys, *start, *options))
+    assert header == ["", "PPL total", *shown, *calibrated]
+    assert (rows[0][0], rows[1][0], len(rows)) == ("mle", "unigram", 2)
+    header, rows = table(run(capsys, *start, "--data", lm_data, "--full"))
+    assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(header)
+    assert rows[1][0] == "human" and "calibrated PPL rare" not in header
+    assert set(read_result(file)["mle"]["offsets"]) == set(GROUPS)
     assert "found neither --data nor --text" in refused(capsys, *start)
 
 
@@ -189,38 +187,36 @@ def test_groups_by_the_occurrences_in_another_text(
 ):
     """One word occurs 100 times there, ten once, the others never. A quarter of each group's offset
     is saved in the model."""
-    text = ["w0 " * 100, " ".join(f"w{number}" for number in range(1, 11))]
+    text = ["w0 " * 100, "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10"]
     splits, srcdict = dict.fromkeys(("train", "valid", "test"), text), lm_data / "dict.txt"
     other = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
-    options = ("--data", lm_data, "--occurrences-in", other)
-    run(
-        capsys, "eval-lm", lm_runs / "mle", lm_runs / "agg", *options, "--split", "valid",
-        "--calibrate", "test", "--moved-from", lm_runs / "mle", "--json", tmp_path / "o.json",
-    )  # fmt: skip
-    result = read_result(tmp_path / "o.json")
-    before, after = (Checkpoint(lm_runs / name).output_embedding.weight for name in ("mle", "agg"))
-    dictionary, absent = load_dictionary(lm_data), []
-    for row, word in enumerate(dictionary.symbols[4:], 4):
-        if not word.startswith("madeupword") and int(word[1:]) > 10:
-            absent.append(row)
-    assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 10, "absent": len(absent)}
-    moved = (after - before)[absent].norm() / before[absent].norm()
+    mle, agg = open_models([lm_runs / "mle", lm_runs / "agg"]).values()
+    fitted = {"calibrate": BinarizedText(lm_data), "occurrences_in": other, "shares": [0.25]}
+    result = perplexity(
+        {"mle": mle, "agg": agg}, BinarizedText(lm_data, "valid"), **fitted, moved_from=mle
+    )
+    is_absent = ~(
+        BinarizedVocabulary.load(lm_data).excluded | (BinarizedVocabulary.load(other).counts > 0)
+    )
+    sizes = {"100 or more": 1, "1 to 99": 10, "absent": int(is_absent.sum())}
+    assert result.facts["groups"] == sizes
+    before, after = (model.output_embedding.weight[is_absent] for model in (mle, agg))
+    moved = (after - before).norm() / before.norm()
     assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item())
     assert not any(result["mle"]["moved"].values())
-    calibrating = ("calibrate", lm_runs / "agg", *options, "--split", "test", "--share", 0.25)
-    assert "| as it was " in run(capsys, *calibrating, "-o", tmp_path / "quarter.pt")
-    models = {"agg": Checkpoint(lm_runs / "agg"), "quarter": Checkpoint(tmp_path / "quarter.pt")}
-    fitted = {"calibrate": BinarizedText(lm_data), "occurrences_in": other, "shares": [0.25]}
-    shares = perplexity(models, BinarizedText(lm_data, "valid"), **fitted)
+    quarter, options = tmp_path / "quarter.pt", ("--data", lm_data, "--occurrences-in", other)
+    saved = ("--split", "test", "--share", 0.25, "-o", quarter)
+    assert "| as it was " in run(capsys, "calibrate", lm_runs / "agg", *options, *saved)
+    found = perplexity({"m": Checkpoint(quarter)}, BinarizedText(lm_data, "valid"), **fitted)["m"]
     for group, offset in result["agg"]["offsets"].items():
-        assert shares["quarter"]["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
+        assert found["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
     for measure in ("perplexity", "expected_over_observed"):
-        assert shares["agg, 25%"][measure] == pytest.approx(shares["quarter"][measure], rel=1e-4)
+        assert result["agg, 25%"][measure] == pytest.approx(found[measure], rel=1e-4)
     for *options, words in (
-        ("--occurrences-in", prepared_data / "data-bin", "found another dictionary"),
-        ("--occurrences-in", other, "--groups", "frequency", "--groups: found it with --occurr"),
+        (prepared_data / "data-bin", "found another dictionary"),
+        (other, "--groups", "frequency", "--groups: found it with --occurr"),
     ):
-        command = ("eval-lm", lm_runs / "mle", "--data", lm_data)
+        command = ("eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in")
         assert words in refused(capsys, *command, *options)
 
 
