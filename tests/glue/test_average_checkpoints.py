@@ -55,15 +55,14 @@ def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
     assert newest["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     newest["extra_state"]["ema"] = newest["model"]
     torch.save(newest, tmp_path / "checkpoint2.pt")
-    shutil.copy(trained / "checkpoint10.pt", tmp_path / "checkpoint1.pt")
-    run(capsys, "average-checkpoints", tmp_path, "--last", 2, "--output", tmp_path / "average.pt")
+    inputs = (tmp_path / "checkpoint2.pt", trained / "checkpoint10.pt")
+    run(capsys, "average-checkpoints", *inputs, "--output", tmp_path / "average.pt")
     found = torch.load(tmp_path / "average.pt", weights_only=True)
-    assert set(found) == set(newest) and found["last_optimizer_state"] is None
-    for key in ("args", "cfg", "criterion", "optimizer_history", "task_state"):
-        assert found[key] == newest[key]
     del newest["extra_state"]["ema"]
     newest["extra_state"]["LanguageModelingTask"] = {}
-    assert found["extra_state"] == newest["extra_state"]
+    newest["last_optimizer_state"] = None
+    del newest["model"], found["model"]
+    assert found == newest
 
 
 def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
@@ -97,7 +96,6 @@ def test_average_checkpoints_refuses_arguments(trained, tmp_path, capsys):
         (a, each_once),
         (a, b, a, each_once),
         (trained, "--last", 5, "found 4 checkpoints by epoch, --last 5"),
-        (trained, "--last", -1, "--last: found '-1'; expected a whole number of 1 or more"),
         (a, b, "--output", linked, "found an input, which would be written over"),
         (a, b, "--output", trained / "checkpoint10.pt", "found a file; add --force to replace it"),
     ):
