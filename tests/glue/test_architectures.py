@@ -7,15 +7,12 @@ import math
 
 import pytest
 import torch
-from fairseq import tasks
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
-from fairseq.trainer import Trainer
 from torch.testing import assert_close
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.f2 import choose_class, equal_frequency, equal_token, mefmax
-from agg_fairseq.fairseq_plugin import trainer as hooked
 from agg_fairseq.functional import cosine_regularizer, log_unigram
 from agg_fairseq.modules import UnigramLinear
 from tests.commands import one_line, save_model
@@ -29,7 +26,6 @@ from tests.small_trainings import (
     TIED,
     batches,
     build,
-    configuration,
     logged,
     target_counts,
     trainer_for,
@@ -80,31 +76,6 @@ def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, ti
     assert found.keys() - expected.keys() == OF_LAYER[name]
     for part, value in expected.items():
         assert found[part].equal(value), part
-
-
-@pytest.mark.parametrize(("criterion", "base"), [(F2, F2_LM), (UNIGRAM, UNIGRAM_LM)])
-def test_the_training_data_are_counted_when_training_starts(lm_data, monkeypatch, criterion, base):
-    """Counts neither when a model is built, nor where a checkpoint has brought its own classes, or
-    counts."""
-    counted, original = [], hooked.training_counts
-    monkeypatch.setattr(
-        hooked, "training_counts", lambda *arguments: counted.append(1) or original(*arguments)
-    )
-    cfg = configuration(lm_data, *criterion, base=base)
-    task = tasks.setup_task(cfg.task)
-    model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
-    layer = model.decoder.output_projection
-    assert layer.is_placeholder and not counted
-    trainer = Trainer(cfg, task, model, criterion)
-    trainer.get_train_iterator(epoch=1)
-    trainer.lr_step(1)
-    assert not layer.is_placeholder and len(counted) == 1
-    trained = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
-    assert trained == {id(parameter) for parameter in model.parameters()}
-    other = task.build_model(cfg.model)
-    other.load_state_dict(model.state_dict(), model_cfg=cfg.model)
-    Trainer(cfg, task, other, criterion).lr_step(1)
-    assert len(counted) == 1
 
 
 def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
@@ -280,16 +251,14 @@ def test_decoupled_greedy_search_by_hand(mt_data):
 
 
 def test_scoring_is_joint_whatever_the_decoding(lm_data):
-    """Scores without an incremental state; features are features with either."""
+    """Also after a text was generated, which has an incremental state."""
     model = build(lm_data, *F2, "--f2-decoding", "greedy-class", base=F2_LM)[2].eval()
-    tokens, state = torch.randint(4, 60, (3, 7)), {}
+    tokens = torch.randint(4, 60, (3, 7))
     with torch.no_grad():
         features, _ = model(tokens, features_only=True)
         expected = model.decoder.output_projection.log_prob(features)
+        greedy, _ = model.decoder(tokens[:, :1], incremental_state={})
+        assert not torch.allclose(greedy, expected[:, :1])
         assert_close(model(tokens)[0], expected)
         normalized = model.get_normalized_probs(model(tokens), log_probs=True)
         assert_close(normalized, expected, rtol=1e-5, atol=1e-5)
-        for n in range(1, 8):
-            options = {"incremental_state": state, "features_only": True}
-            step = model.decoder(tokens[:, :n], **options)[0]
-            assert_close(step[:, -1], features[:, n - 1], rtol=1e-4, atol=1e-5)

@@ -61,10 +61,8 @@ def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
     given = ("eval-lm", good_checkpoint, "--data", lm_data)
     for *arguments, words in (
         (*given, "--context-window", "16", "found 16, 16 of them context, and "),
-        (*given, "--name", "a", "b", "a name for each of 1 files"),
         # fairseq says it
         (*given, "--max-tokens", "4", "error: Sentences lengths should not exceed max_tokens=4"),
-        (*given, "--groups", "words", "'words'"),
         ("plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx", ".png, .svg, .pdf"),
         ("isotropy", "x\n" * 300, "File name too long"),
     ):

@@ -175,20 +175,6 @@ def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, cap
     assert row["spearman"]["scored"] == pytest.approx(10**-0.5) and row["covered"]["scored"] == 4
 
 
-def test_word_similarity_of_named_data_sets(
-    data, checkpoint, scored, tmp_path, capsys, monkeypatch
-):
-    folder = tmp_path / "word-similarity"
-    folder.mkdir()
-    for name in ("RG65", "MEN"):
-        write_pairs(folder / f"{name}.txt", ["sea lake 1", "sea river 2"])
-    monkeypatch.setenv("AGG_DATA", str(tmp_path))
-    datasets = ("--datasets", "MEN", "RG65", scored, "RG65")
-    header, body = table(run(capsys, "word-similarity", checkpoint, "--data", data, *datasets))
-    assert header[1:] == ["MEN", "RG65", "scored"]
-    assert body == [["mle", "-100.00", "-100.00", "31.62"], ["pairs", "2/2", "2/2", "4/7"]]
-
-
 def test_words_in_pieces(tmp_path, capsys):
     """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1),
     `lake` and `sea`."""

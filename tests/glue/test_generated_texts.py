@@ -8,11 +8,10 @@ import torch
 from fairseq.data import Dictionary
 
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary, read_tokens
+from agg_fairseq.data.binarized import load_dictionary, read_tokens
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
-from agg_fairseq.metrics import frequency_mass_groups, group_shares
 from tests.commands import cells, read_result, refused, run, save_model, table
 from tests.conftest import read_lines, write_lines
 from tests.small_trainings import build
@@ -38,8 +37,7 @@ def test_greedy_continuation_equals_a_full_forward_per_step(lm_data, options):
 
 
 class Bigrams(torch.nn.Module):
-    """A decoder that knows the distribution after each token: it gives logits or log-probabilities,
-    and no features."""
+    """A decoder that knows the logits after each token, and has no features."""
 
     def __init__(self, logits):
         super().__init__()
@@ -49,13 +47,11 @@ class Bigrams(torch.nn.Module):
         return self.logits[tokens].clone(), None
 
 
-@pytest.mark.parametrize("normalized", [False, True], ids=["logits", "log-probabilities"])
-def test_draws_follow_the_renormalized_probabilities(normalized):
+def test_draws_follow_the_renormalized_probabilities():
     """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of
     probability 0. The same for the same seed; torch's own numbers are left alone."""
-    logits = torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1)
     model = torch.nn.Module()
-    model.decoder = Bigrams(logits.log_softmax(-1) if normalized else logits)
+    model.decoder = Bigrams(torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1))
     prefixes = torch.zeros(2000, 1, dtype=torch.int64)
 
     def sampled(topk, seed=1):
@@ -209,20 +205,18 @@ def test_columns_of_text_metrics(tmp_path, capsys):
 
 
 def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
-    references, target = read_lines(lm_data.parent / "test"), tmp_path / "o.json"
-    references[0] += " never </s>"
-    path = write_texts(tmp_path / "m.jsonl", ["w0 w0 never"] * len(references), references)
-    printed = run(capsys, "text-metrics", path, "--data", lm_data, "--json", target)
-    dictionary = load_dictionary(lm_data)
-    counts, excluded = count_tokens(lm_data, dictionary), excluded_tokens(dictionary)
-    groups = frequency_mass_groups(counts, excluded=excluded)
-    tokens = torch.tensor([dictionary.index(word) for word in " ".join(references).split()])
-    human, table = group_shares(tokens, groups), cells(printed)
-    for group, share in (("frequent", "66.7"), ("rare", "0.0"), ("very rare", "0.0")):
-        assert table["m"][f"{group} (%)"] == share
-        assert table["human"][f"{group} (%)"] == f"{100 * human[group]:.1f}"
+    """Of the most frequent word, and of the rarest one, the last in the dictionary; `never` is in no
+    group."""
+    words = [line.split()[0] for line in read_lines(lm_data / "dict.txt")]
+    rarest = next(word for word in reversed(words) if not word.startswith("madeupword"))
+    texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 never", f"{rarest} </s>"])
+    path = write_texts(tmp_path / "m.jsonl", *texts)
+    printed = run(capsys, "text-metrics", path, "--data", lm_data)
+    table = cells(printed)
+    for row, frequent, very_rare in (("m", "75.0", "25.0"), ("human", "25.0", "25.0")):
+        assert table[row]["frequent (%)"] == frequent
+        assert table[row]["very rare (%)"] == very_rare
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
-    assert read_result(target).facts["groups"] == groups.sizes()
 
 
 def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
