@@ -40,12 +40,13 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, option
     paths = [trained / f"checkpoint{name}.pt" for name in names.split()]
     inputs, output = (trained, *options) if options else paths, tmp_path / "new" / "average.pt"
     _, rows = table(run(capsys, "average-checkpoints", *inputs, "--output", output))
-    first = Checkpoint(paths[0])
-    assert [row[0] for row in rows] == list(map(str, paths))
-    assert rows[0][1] == str(first.updates)
-    found, *states = (Checkpoint(path).parameters for path in (output, *paths))
-    assert_close(found, {name: sum(s[name] for s in states) / len(states) for name in states[0]})
-    assert Checkpoint(output).updates == first.updates
+    first, *others = map(Checkpoint, paths)
+    assert rows[0][:2] == [str(paths[0]), str(first.updates)] and len(rows) == len(paths)
+    found = Checkpoint(output)
+    assert found.updates == first.updates
+    for name, value in found.parameters.items():
+        total = sum((other.parameters[name] for other in others), first.parameters[name])
+        assert_close(value, total / len(paths))
 
 
 def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):

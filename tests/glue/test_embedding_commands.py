@@ -181,18 +181,12 @@ def test_words_in_pieces(tmp_path, capsys):
     write_data(tmp_path, "sea@@ r lake sea")
     path = language_model(tmp_path / "m" / "c.pt", [[0.0, 2], [1, 0], [1, 0], [0, 1]])
     (tmp_path / "codes").write_text(f"{BPE_VERSION}s e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
-    pairs = ["sear lake 1", "sear sea 2", "lake sea 0", "search sea 9"]
-    datasets = write_pairs(tmp_path / "pairs.txt", pairs)
     options = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
-    printed = run(capsys, "word-similarity", path, "--datasets", datasets, *options)
-    assert table(printed)[1] == [["m", "100.00"], ["pairs", "3/4"]]
-    assert "|bpe:subword_nmt|" in printed
-    words = ("--words", "sear", "lake", "--topk", "2")
-    printed = run(capsys, "neighbors", path, *words, *options).replace("†", "")
-    first, second = table(printed)[1]
+    printed = run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *options)
+    first, second = table(printed.replace("†", ""))[1]
     # 2/√5 and 1/√5
     assert first == ["sear (mean of sea@@ r)", "m", "sea (0.89)", "lake (0.45)"]
-    assert second[0] == "lake"
+    assert second[0] == "lake" and "|bpe:subword_nmt|" in printed
 
 
 def test_word_similarity_as_published(tmp_path, capsys):
@@ -287,28 +281,28 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     path = translation_model(tmp_path / "mle", mt_data)
     counted = read_links(links, load_parallel(mt_data, ("en", "de")))
     dictionary = load_dictionary(mt_data, "dict.de.txt")
-    weight = torch.load(path)["model"]["decoder.embed_tokens.weight"]
     source = [row for row, word in enumerate(dictionary.symbols) if word.startswith("w")]
     target = [row for row, word in enumerate(dictionary.symbols) if word.startswith("t")]
-    both = source + target
-    printed = run(capsys, "align-sim", path, "--data", mt_data, "--alignments", links)
-    found, sizes = cells(printed), (len(target), 0, 0, len(source), len(both))
+    options = ("--data", mt_data, "--alignments", links)
+    printed = run(capsys, "align-sim", path, *options)
+    found, number = cells(printed), len(source)
     assert list(found) == ["mle", "orthogonal", "labeled tokens"]
-    assert list(found["labeled tokens"].values()) == list(map(str, sizes))
-    values = align_sim(weight, counted)
-    for row, value in (
-        ("mle", values),
-        ("orthogonal", orthogonal_align_sim(counted, len(dictionary))),
-    ):
-        frequent, unseen, total = (f"{value[rows].mean():.4f}" for rows in (target, source, both))
-        assert list(found[row].values()) == [frequent, "—", "—", unseen, total]
+    sizes = [str(len(target)), "0", "0", str(number), str(number + len(target))]
+    assert list(found["labeled tokens"].values()) == sizes
+    values = {"orthogonal": orthogonal_align_sim(counted, len(dictionary))}
+    values["mle"] = of_mle = align_sim(Checkpoint(path).output_embedding.weight, counted)
+    for row, value in values.items():
+        frequent, *undefined, unseen, total = found[row].values()
+        assert frequent == f"{value[target].mean():.4f}" and undefined == ["—", "—"]
+        assert unseen == f"{value[source].mean():.4f}"
+        assert total == f"{value[source + target].mean():.4f}"
     total = sum(map(len, sentences(mt_data, "en")))
-    said = f"|frequencies:target-side|temperature:10|links:{total}|pairs:{len(source)}|"
+    said = f"|frequencies:target-side|temperature:10|links:{total}|pairs:{number}|"
     assert said in printed
     task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
-    found = cells(run(capsys, "align-sim", reverse, "--data", mt_data, "--alignments", links))
-    assert found["reverse"]["AlignSim frequent"] == f"{values[source].mean():.4f}"
+    found = cells(run(capsys, "align-sim", reverse, *options))
+    assert found["reverse"]["AlignSim frequent"] == f"{of_mle[source].mean():.4f}"
 
 
 def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):

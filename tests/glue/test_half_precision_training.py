@@ -153,11 +153,11 @@ def test_frozen_rows(lm_data, mode):
     frozen, weight = rare_rows(trainer), trainer.model.decoder.output_projection.weight
     for _, happened in attempts(trainer, mode, 6):
         assert torch.equal(rare_rows(trainer), frozen) and frozen.any()
-        masters_of_weight = list(float32_copies(trainer.optimizer, weight))
-        assert bool(masters_of_weight) == hasattr(trainer.optimizer, "fp32_params")
-        for masters in masters_of_weight if happened else ():
-            assert torch.equal(masters.to(weight.dtype), weight)
-            assert torch.equal(masters[trainer.criterion.rare], frozen.float())
+        copies = list(float32_copies(trainer.optimizer, weight))
+        assert bool(copies) == hasattr(trainer.optimizer, "fp32_params")
+        for copy in copies if happened else ():
+            assert torch.equal(copy.to(weight.dtype), weight)
+            assert torch.equal(copy[trainer.criterion.rare], frozen.float())
 
 
 @pytest.mark.parametrize(
