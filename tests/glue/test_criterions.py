@@ -121,13 +121,13 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
 
 
 def test_a_static_group_is_fixed_after_its_epoch(lm_data):
-    options = ("--criterion", "agg", "--update-freq", 3, "--agg-static-after-epoch", 2)
-    trainer, iterator = trainer_for(lm_data, *options)
-    window, data = math.ceil(len(iterator) / 3), batches(trainer.cfg, trainer.task)[:1]
-    for update in range(window + 3):
-        trainer.criterion.train_iterator.epoch = 2 if update < window + 2 else 3
+    options = ("--criterion", "agg", "--agg-window", 2, "--agg-static-after-epoch", 2)
+    trainer, _ = trainer_for(lm_data, *options)
+    criterion, data = trainer.criterion, batches(trainer.cfg, trainer.task)[:1]
+    for epoch in (2, 2, 2, 3):
+        criterion.train_iterator.epoch = epoch
         trainer.train_step(data)
-        assert (trainer.criterion.objective.static_rare is not None) == (update == window + 2)
+        assert (criterion.objective.static_rare is not None) == (epoch == 3)
 
 
 @pytest.mark.parametrize(
@@ -143,23 +143,22 @@ def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
     assert trainer.criterion.objective.counter.window == len(list(epoch))
 
 
-@pytest.mark.parametrize(("epochs", "is_told"), [(9, True), (10, False)])
-def test_a_long_window_is_warned_of(lm_data, caplog, epochs, is_told):
-    updates = epochs * len(batches(*build(lm_data)[:2]))
-    trainer_for(lm_data, "--criterion", "agg", "--max-update", updates)
-    assert ("more than a tenth of the training" in caplog.text) == is_told
-
-
-@pytest.mark.parametrize(("alpha", "level"), [(0.3, "INFO"), (0.9, "WARNING")])
-def test_what_is_rare_is_told_before_the_training(lm_data, caplog, alpha, level):
+@pytest.mark.parametrize(
+    ("alpha", "level", "epochs"), [(0.3, "INFO", 10), (0.9, "WARNING", 9)], ids=["usual", "odd"]
+)
+def test_what_is_told_before_the_training(lm_data, caplog, alpha, level, epochs):
+    """What is rare; that more than half of the tokens is much; and that the window is long."""
     caplog.set_level("INFO")
-    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", "--agg-alpha", alpha)
+    updates = len(batches(*build(lm_data)[:2]))
+    options = ("--criterion", "agg", "--agg-alpha", alpha, "--max-update", epochs * updates)
+    trainer, _ = trainer_for(lm_data, *options)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
-    rare = (counts / len(iterator) < alpha) & ~trainer.criterion.objective.excluded & (counts > 0)
+    rare = (counts / updates < alpha) & ~trainer.criterion.objective.excluded & (counts > 0)
     of_tokens, of_targets = rare.sum() / (counts > 0).sum(), counts[rare].sum() / counts.sum()
-    assert f"alpha {alpha} and epochs of {len(iterator)} updates, {of_tokens:.1%}" in record.message
+    assert f"alpha {alpha} and epochs of {updates} updates, {of_tokens:.1%}" in record.message
     assert f" and {of_targets:.1%} of the targets" in record.message and record.levelname == level
+    assert ("more than a tenth of the training" in caplog.text) == (epochs < 10)
 
 
 def test_the_criterion_follows_the_model_to_its_device(lm_data):
