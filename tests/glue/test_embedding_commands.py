@@ -4,7 +4,6 @@ and `align-sim`."""
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -87,16 +86,6 @@ def test_what_is_no_embedding_is_refused(lm_runs, tmp_path, capsys):
     options["share_decoder_input_output_embed"] = True
     torch.save(state, path)
     assert "decoder.embed_tokens.weight(tied)" in run(capsys, "isotropy", path)
-
-
-def test_fillers_of_a_dictionary_are_special_ids():
-    """Two entries that make the length a multiple of 8; one that is seen is a word."""
-    dictionary = Dictionary()
-    for word in ("sea", "madeupword0001"):
-        dictionary.add_symbol(word)
-    dictionary.finalize(nwords=-1, padding_factor=8)
-    vocabulary = BinarizedVocabulary(dictionary, torch.ones(8), None, joined=False, split=Path())
-    assert vocabulary.special_ids == [0, 1, 2, 3, 6, 7]
 
 
 TEXT = (

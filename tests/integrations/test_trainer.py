@@ -120,26 +120,21 @@ def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tm
 
 
 @pytest.mark.parametrize("kind", ["tied", "factorized"])
-def test_a_batch_without_targets_changes_nothing(tmp_path, kind):
-    """Its loss is 0/0 as in transformers, and its gradient 0; also as the last update of
-    Trainer."""
-    found, empty = [], torch.full((12,), -100)
-    for without in ([], [{**row, "labels": empty} for row in dataset(2)]):
-        model, options = gpt2(), {"rare_fraction": 0.3}
-        if kind == "factorized":
-            factorize_head(model, torch.arange(VOCABULARY) % 3)
-            options = {"method": "mle"}
-        gated = GatedLoss(model, **options)
-        arguments = {"num_train_epochs": 1, "optim": "sgd", "train_sampling_strategy": "sequential"}
-        trainer(model, tmp_path, gated, dataset(6) + without, **arguments).train()
-        if kind == "tied":
-            assert gated.objective.counter.updates == 1 + bool(without)
-        found.append(model.state_dict())
-    assert_close(found[1], found[0], rtol=1e-6, atol=1e-6)
+def test_a_batch_without_targets_changes_nothing(kind):
+    """Its loss is 0/0 as in transformers, and its gradient 0; it is an update for the counts."""
+    model, options = gpt2(), {"rare_fraction": 0.3}
+    if kind == "factorized":
+        factorize_head(model, torch.arange(VOCABULARY) % 3)
+        options = {"method": "mle"}
+    gated = GatedLoss(model, **options)
+    given = {**batch(), "labels": torch.full((3, 12), -100)}
     for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
-        loss = model(**{**batch(), "labels": empty.expand(3, 12)}, **more).loss
+        loss = model(**given, **more).loss
         assert loss.isnan()
         assert not any(gradient.any() for gradient in gradients(model, loss).values())
+        gated.commit_update()
+    if kind == "tied":
+        assert gated.objective.counter.updates == 3
 
 
 def test_accumulation_of_accelerate():
