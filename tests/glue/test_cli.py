@@ -28,15 +28,11 @@ def test_a_bad_checkpoint_is_one_line_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     torch.save({"weights": torch.zeros(2)}, "other.pt")
     for name, words in (
-        ("missing.pt", "no such file"),
-        ("other.pt", "found weights; expected a fairseq checkpoint"),
+        ("missing.pt", "missing.pt: found no such file"),
+        ("other.pt", "other.pt: found weights; expected a fairseq checkpoint"),
     ):
-        for command in (
-            ("eval-lm", name, "--data", lm_data, "--json", "new.json"),
-            ("plot", "singular-values", name, "-o", "out.png"),
-        ):
-            error = refused(capsys, *command)
-            assert words in error and name in error
+        error = refused(capsys, "eval-lm", name, "--data", lm_data, "--json", "new.json")
+        assert words in error
     assert os.listdir() == ["other.pt"]
 
 
@@ -103,8 +99,7 @@ def test_only_what_a_command_wrote_is_written_over(
 
 def test_missing_packages_are_in_the_extras():
     required = set(re.findall(r'"([\w-]+)[">=]', (ROOT / "setup.py").read_text(encoding="utf-8")))
-    assert required >= {*EVAL, "ve-fairseq", "torch", "eflomal"}
-    assert required >= {"sentencepiece", "fastBPE", "subword-nmt"}
+    assert required >= {*EVAL, "ve-fairseq", "torch", "eflomal", "sentencepiece", "subword-nmt"}
 
 
 def test_a_cell_of_a_table_is_escaped_and_one_line():

@@ -217,17 +217,16 @@ def test_labels_that_are_written_into_the_same_memory_are_others(is_numpy):
 
 def test_a_state_is_restored_but_for_the_window():
     """The state of a method without counts leaves the window empty."""
-    first = GatedLoss(gpt2(), window=5)
+    first, likelihood = GatedLoss(gpt2(), window=5), GatedLoss(gpt2(), "mle")
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
     second, third = GatedLoss(gpt2(), window=2), GatedLoss(gpt2())
-    likelihood = GatedLoss(gpt2(), "mle")
     second.load_state_dict(first.state_dict())
     counter = second.objective.counter
-    last = torch.cat([batch(seed=seed)["labels"][:, 1:].flatten() for seed in (2, 3)])
+    last = torch.cat([batch(seed=2)["labels"][:, 1:], batch(seed=3)["labels"][:, 1:]])
     assert (counter.window, counter.updates) == (2, 2)
-    assert counter.appearances.equal(torch.bincount(last, minlength=VOCABULARY))
+    assert counter.appearances.equal(last.flatten().bincount(minlength=VOCABULARY))
     likelihood.load_state_dict(first.state_dict())  # needs no counts
     third.load_state_dict(likelihood.state_dict())
     assert third.objective.counter.updates == 0
