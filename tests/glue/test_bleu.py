@@ -69,11 +69,10 @@ def test_against_fairseq(pairs):
 def test_bleu_of_two_logs(tmp_path, capsys):
     first, second = write_log(tmp_path / "mle.log"), write_log(tmp_path / "agg.log", REFERENCES)
     printed = run(capsys, "bleu", first, second)
-    table = cells(printed)
+    table, score = cells(printed), tokenized_bleu(HYPOTHESES, REFERENCES)
     assert list(table) == ["mle", "agg"]
-    score = tokenized_bleu(HYPOTHESES, REFERENCES)
-    assert table["mle"]["BLEU"] == f"{score.score:.2f}"
-    assert table["mle"]["BP"] == f"{score.brevity_penalty:.3f}"
+    expected = {"BLEU": f"{score.score:.2f}", "BP": f"{score.brevity_penalty:.3f}"}
+    assert table["mle"].items() >= expected.items()
     expected = {"BLEU": "100.00", "ratio": "1.000", "sacreBLEU": "—", "sentences": "3"}
     assert table["agg"].items() >= expected.items()
     signature = "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|"

