@@ -2,6 +2,7 @@
 evaluation."""
 
 import copy
+import doctest
 import json
 import math
 import random
@@ -16,13 +17,14 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.evaluation import BinarizedText, generate_texts, perplexity
+from agg_fairseq.evaluation import BinarizedText, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.conftest import ROOT, called, run_command
 from tests.small_trainings import build, trainer_for
 
 USER_DIR = ROOT / "examples" / "awd_lstm"
 import_user_module(SimpleNamespace(user_dir=str(USER_DIR)))
+from awd_lstm import nt_asgd  # noqa: E402
 from awd_lstm.continuous_cache import CacheOptions, ContinuousCache  # noqa: E402
 from awd_lstm.modules import AwdLSTM, LSTMDropout, activation_penalty  # noqa: E402
 from awd_lstm.nt_asgd import NTASGD  # noqa: E402
@@ -75,6 +77,11 @@ def triggered(losses, n):
         if t > n and v > min(losses[l] for l in range(t - n)):  # noqa: E741 — the paper's name
             return t
     return None
+
+
+def test_the_example_in_the_docstring_of_nt_asgd():
+    result = doctest.testmod(nt_asgd)
+    assert result.attempted > 0 and result.failed == 0
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -195,24 +202,22 @@ def test_the_learning_rate_follows_the_length(lm_data):
 
 
 def test_the_average_is_validated_and_saved(lm_data, tmp_path):
-    """That training goes on from the weights, end_to_end/test_resume.py says."""
+    """The example of `NTASGD` has its numbers; end_to_end/test_resume.py says that training goes on
+    from the weights."""
     options = ("--criterion", "mle", *NT_ASGD, "--asgd-patience", "0", "--save-dir", tmp_path)
     trainer, iterator = trainer_for(lm_data, *options, base=AWD)
-    batches, parameters = list(iterator.next_epoch_itr()), list(trainer.model.parameters())
-    sums = [torch.zeros_like(parameter) for parameter in parameters]
-    for number, batch in enumerate(batches[:4]):
+    optimizer = trainer.optimizer.optimizer
+    for batch in list(iterator.next_epoch_itr())[:4]:
         trainer.train_step([batch])
-        if number > 0:  # the first is left out, as in torch.optim.ASGD
-            torch._foreach_add_(sums, [parameter.detach() for parameter in parameters])
+        assert not optimizer.swapped
     trainer.begin_valid_epoch(1)
-    for parameter, total in zip(parameters, sums, strict=True):
-        assert_close(parameter.detach(), total / 3)
+    assert optimizer.swapped
     trainer.cfg.checkpoint.no_save = False
     checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, 3.0)
     saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     for name, parameter in trainer.model.named_parameters():
-        assert_close(saved["model"][name], parameter.detach())
-    assert trainer.optimizer.optimizer.param_groups[0]["losses"] == [3.0]
+        assert saved["model"][name].equal(parameter)
+    assert optimizer.swapped and optimizer.param_groups[0]["losses"] == [3.0]
 
 
 def exact_perplexity(path, data, cache=None):
@@ -230,17 +235,16 @@ def exact_perplexity(path, data, cache=None):
 
 @pytest.mark.slow
 def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
-    """Compares the example's script, fairseq-eval-lm and this package; texts are generated too."""
+    """Compares the example's script, fairseq-eval-lm and this package."""
     called(
         "train", lm_data, "--user-dir", USER_DIR, *AWD, *NT_ASGD, "--criterion", "agg", "--cpu",
         "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--seed", 3, "--num-workers", 0,
         "--save-dir", tmp_path, "--no-epoch-checkpoints",
     )  # fmt: skip
     path, numbers = tmp_path / "checkpoint_best.pt", tmp_path / "numbers.json"
+    given = ("--data", lm_data, "--json", numbers)
     cache = ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
-    run_command(
-        "python", USER_DIR / "evaluate.py", path, "--data", lm_data, "--json", numbers, *cache
-    )
+    run_command("python", USER_DIR / "evaluate.py", path, *given, *cache)
     found = json.loads(numbers.read_text())["rows"][0]["perplexity"]["total"]
     assert found == pytest.approx(exact_perplexity(path, lm_data, (30, 0.5, 0.2)), rel=1e-5)
     expected = exact_perplexity(path, lm_data)
@@ -251,6 +255,3 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
     options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12)
     printed = called("eval-lm", lm_data, "--user-dir", USER_DIR, *options, "--cpu")
     assert f"Perplexity: {expected:.2f}" in printed
-    output = tmp_path / "texts.jsonl"
-    texts = generate_texts(Checkpoint(path), lm_data, output, prefix_length=5, length=5)
-    assert texts[str(output)]["texts"] > 3

@@ -56,8 +56,6 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
     for name, result in results.items():
         parts = json.loads(json.dumps(result.json()))
         assert set(parts) == {*("signature version schema labels columns".split()), *PARTS}
-        assert shape([parts["signature"], parts["version"], *parts["labels"]]) == "[text]"
-        assert {shape(keys) for keys in parts["columns"].values()} <= {"[text]", "[]"}
         found["json"][name] = {part: shape(parts[part]) for part in PARTS}
     path = ROOT / "tests" / "glue" / "json_schema.json"
     golden = json.loads(path.read_text())

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from fairseq import tasks
-from fairseq.data import iterators
 from fairseq.trainer import Trainer
 from torch import nn
 from torch.nn import functional
@@ -35,8 +34,7 @@ from tests.small_trainings import (
 
 def first_batch(trainer):
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
-    groups = iterators.GroupedIterator(iterator.next_epoch_itr(shuffle=False), 1)
-    return next(groups)[0]
+    return next(iter(iterator.next_epoch_itr(shuffle=False)))
 
 
 CASES = {

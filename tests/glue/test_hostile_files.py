@@ -5,7 +5,6 @@ import contextlib
 import io
 import os
 import pickle
-import struct
 
 import numpy as np
 import pytest
@@ -120,7 +119,7 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp
         try:
             counts = count_tokens(tmp_path, Dictionary())
         except UserError as error:
-            assert "\n" not in str(error)
+            assert "run fairseq-preprocess again" in str(error) and "\n" not in str(error)
             return
         tokens = [0, 1, 2, 3, 2]
         if suffix == "bin":
@@ -130,22 +129,6 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp
         assert [sentence.tolist() for sentence in found] == [tokens[:3], tokens[3:]]
 
     fuzz(check, path.read_bytes(), files)
-
-
-def index_of(sizes, begins):
-    """The index of a split by its format; the type 8 is uint16."""
-    header = struct.pack("<9sQBQ", b"MMIDIDX\x00\x00", 1, 8, 2)
-    return header + np.array(sizes, dtype="<i4").tobytes() + np.array(begins, dtype="<i8").tobytes()
-
-
-@pytest.mark.parametrize("sizes", [[3, 1], [2, 3]])
-def test_an_index_that_contradicts_itself_or_the_tokens_is_refused(sizes, tmp_path):
-    split(tmp_path, [[0, 1, 2], [3, 2]])
-    index = tmp_path / "train.idx"
-    assert index.read_bytes() == index_of([3, 2], [0, 6])
-    index.write_bytes(index_of(sizes, [0, 6]))
-    with pytest.raises(UserError, match=f"{tmp_path / 'train'}: .*run fairseq-preprocess again"):
-        count_tokens(tmp_path, Dictionary())
 
 
 @pytest.mark.parametrize("token", [-1, 2**31 - 1])
