@@ -74,14 +74,15 @@ def test_only_what_a_command_wrote_is_written_over(
     monkeypatch.chdir(tmp_path)
     texts = ("generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5)
     calibrate = ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test")
-    writing = {
-        "numbers": ("isotropy", good_checkpoint, "--json"),
-        "checkpoint": (*calibrate, "--force", "-o"),
-        "texts": (*texts, "--max-texts", 1, "-o"),
-    }
-    for kind in ("png", "svg", "pdf"):
-        writing[f"p.{kind}"] = ("plot", "singular-values", good_checkpoint, "-o")
-    for name, command in writing.items():
+    picture = ("plot", "singular-values", good_checkpoint, "-o")
+    forced = (*calibrate, "--force", "-o")
+    for name, *command in (
+        ("numbers", "isotropy", good_checkpoint, "--json"),
+        ("checkpoint", *forced),
+        ("texts", *texts, "--max-texts", 1, "-o"),
+        ("p.png", *picture),
+        ("p.pdf", *picture),
+    ):
         file, other = Path(name), '{"model_type": "gpt2"}'
         file.write_text(other)
         words = f"found {name}, a file that no command here wrote; name another"
@@ -91,7 +92,7 @@ def test_only_what_a_command_wrote_is_written_over(
             run(capsys, *command, name)
     for *command, words in (
         (*calibrate, "-o", "checkpoint", "checkpoint: found a file; add --force to replace it"),
-        (*writing["checkpoint"], "numbers", "--output: found numbers, a file"),
+        (*forced, "numbers", "--output: found numbers, a file"),
         (*texts, "-o", "texts", "--json", "./texts", "--json: found the file of --output"),
     ):
         assert words in refused(capsys, *command)

@@ -1,7 +1,6 @@
 """The commands that measure output embeddings: `isotropy`, `word-similarity`, `neighbors`, `align`
 and `align-sim`."""
 
-import json
 import re
 import shutil
 
@@ -14,6 +13,7 @@ from scipy.stats import spearmanr
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
 from agg_fairseq.data.binarized import load_dictionary
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.metrics import (
     align_sim,
@@ -34,7 +34,6 @@ from tests.commands import (
 from tests.conftest import read_lines, write_lines
 
 MATRIX = "decoder.output_projection.weight"
-BPE_VERSION = "#version: 0.2\n"
 
 
 def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
@@ -165,7 +164,7 @@ def test_words_in_pieces(tmp_path, capsys):
     `lake` and `sea`."""
     write_data(tmp_path, "sea@@ r lake sea")
     path = language_model(tmp_path / "m" / "c.pt", [[0.0, 2], [1, 0], [1, 0], [0, 1]])
-    (tmp_path / "codes").write_text(f"{BPE_VERSION}s e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
+    (tmp_path / "codes").write_text("#version: 0.2\ns e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
     options = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
     printed = run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *options)
     first, second = table(printed.replace("†", ""))[1]
@@ -174,33 +173,23 @@ def test_words_in_pieces(tmp_path, capsys):
     assert second[0] == "lake" and "|bpe:subword_nmt|" in printed
 
 
-def test_word_similarity_as_published(tmp_path, capsys):
+def test_word_similarity_as_published(data, checkpoint, scored, capsys, monkeypatch):
     """The protocol of `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>`
-    for missing tokens (here `L`), no second look in lower case, every pair. In ours, only `low` has
-    a token, `Ġlow`."""
-    ids = {piece: 100 + row for row, piece in enumerate([*"Ġlowers", "L", "ow", "low", "er"])}
-    ids |= {"Ġl": 200, "Ġlow": 201}
-    encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
-    encoder.write_text(json.dumps(ids))
-    merges.write_text(f"{BPE_VERSION}o w\nl ow\ne r\nĠ l\nĠl ow\n", encoding="utf-8")
-    dictionary = write_data(tmp_path, "109 110 108 101 201")  # low er ow l Ġlow
-    weight = torch.randn(len(dictionary), 4, generator=torch.Generator().manual_seed(1))
-    path = save_checkpoint(tmp_path / "m" / "c.pt", weight, LANGUAGE_MODEL)
-    low, er, ow, space_less_l, _ = weight[4:].double()
-    vectors = {"low": low, "lower": (low + er) / 2, "l": space_less_l}
-    vectors["Low"] = (weight[dictionary.unk()] + ow) / 2
-    pairs, cosines = ["low lower 5", "low Low 1", "Low l 2", "lower l 4", "low l 3"], []
-    for pair in pairs:
-        first, second, _ = pair.split()
-        cosines.append(torch.cosine_similarity(vectors[first], vectors[second], dim=0).item())
-    expected = 100 * spearmanr(cosines, [5, 1, 2, 4, 3]).statistic
-    datasets = write_pairs(tmp_path / "pairs.txt", pairs)
-    start = ("word-similarity", path, "--data", tmp_path, "--datasets", datasets, "--bpe", "gpt2")
-    start += ("--gpt2-encoder-json", encoder, "--gpt2-vocab-bpe", merges)
-    printed = run(capsys, *start, "--as-published")
-    assert table(printed)[1] == [["m", f"{expected:.2f}"], ["pairs", "5/5"]]
+    for missing words, here (0, 1), no second look in lower case, every pair."""
+    split, spaces = TokenizerOptions.word_tokenizer, []
+
+    def word_tokenizer(options, dictionary):
+        spaces.append(options.after_space)
+        return split(options, dictionary)
+
+    monkeypatch.setattr(TokenizerOptions, "word_tokenizer", word_tokenizer)
+    options = ("--data", data, "--datasets", scored, "--as-published")
+    printed = run(capsys, "word-similarity", checkpoint, *options)
+    cosines = [3 / 10**0.5, 2 / 5**0.5, 7 / 50**0.5, 3 / 10**0.5, 1, 1, 1 / 2**0.5]
+    expected = 100 * spearmanr(cosines, [8, 9, 9.5, 7, 1, 6, 3]).statistic
+    assert table(printed)[1] == [["mle", f"{expected:.2f}"], ["pairs", "7/7"]]
     assert "|split:without-space|case:as-written|missing-tokens:<unk>|" in printed
-    assert table(run(capsys, *start))[1] == [["m", "—"], ["pairs", "0/5"]]
+    assert spaces == [False]
 
 
 def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):

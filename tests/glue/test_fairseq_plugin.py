@@ -161,12 +161,12 @@ def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data
     args = options.parse_args_and_arch(options.get_training_parser(), [str(lm_data), *LM, *COMMON])
     vars(args).update(criterion="cross_entropy_agg", optimizer="their_own")
     del args.use_plasma_view, args.tpu
+    state = {"args": args, "model": model.state_dict(), "extra_state": {"epoch": 1}}
     history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 5}
-    state = {"args": args, "model": model.state_dict(), "optimizer_history": [history]}
-    torch.save(state | {"extra_state": {"epoch": 1}}, tmp_path / "checkpoint_best.pt")
+    state["optimizer_history"] = [history]
+    torch.save(state, tmp_path / "checkpoint_best.pt")
     found, task = build_model(Checkpoint(tmp_path), lm_data)
     task.load_dataset("test")
-    assert len(task.dataset("test")) > 0
     tokens = torch.arange(12).view(2, 6)
     assert torch.equal(found(tokens)[0], model.eval()(tokens)[0])
 

@@ -75,7 +75,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
     """With gradient accumulation and dropout, from the middle of the second epoch, in any folder.
     The counts are in scheduler.pt, as tensors and numbers; a warning says if they are missing."""
 
-    def started(**more):
+    def trained(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
         gated = GatedLoss(model, rare_fraction=0.2, adv_epsilon=0.05)
         training = trainer(
@@ -86,18 +86,17 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
         assert training.state.global_step == 8
         return model.state_dict(), gated.state_dict()["counter._extra_state"]
 
-    weights, counts = started()
-    folder = tmp_path / "elsewhere"
-    (tmp_path / "run" / "checkpoint-5").rename(folder)
-    found, found_counts = started(resume_from_checkpoint=str(folder))
-    assert all(found[name].equal(expected) for name, expected in weights.items())
+    weights, counts = trained()
+    folder = (tmp_path / "run" / "checkpoint-5").rename(tmp_path / "elsewhere")
+    found, found_counts = trained(resume_from_checkpoint=str(folder))
+    assert_close(found, weights, rtol=0, atol=0)
     for name in ("sizes", "tokens", "counts", "current"):
         assert found_counts[name].equal(counts[name])
     assert "GatedLoss" not in (folder / "trainer_state.json").read_text() + caplog.text
     schedule = torch.load(folder / "scheduler.pt", weights_only=True)
     assert schedule.pop("gated_loss")["counter._extra_state"]["sizes"].numel() == 4
     torch.save(schedule, folder / "scheduler.pt")
-    _, found_counts = started(resume_from_checkpoint=str(folder))
+    _, found_counts = trained(resume_from_checkpoint=str(folder))
     assert found_counts["sizes"].numel() == 3
     assert "found no counts in the scheduler.pt" in caplog.text
 
