@@ -45,22 +45,19 @@ def texts_json(lm_data, tmp_path_factory):
 def inputs(lm_runs, lm_data, eval_json, texts_json):
     """The arguments of each picture, and words in it."""
     runs, data = [lm_runs / "mle", lm_runs / "agg"], ["--data", lm_data]
-    logs = [run / "train.log" for run in runs]
-    words = ["--words", "w0", "w5"]
-    sweep = ["mle", "AGG", "perplexity, total", "Uniq, rare", "rare fraction"]
-    classes = ["equal-token", "mle", "human", "MS-Jaccard-2 × 100", "KLD in nats", "classes"]
+    logs, words = [run / "train.log" for run in runs], ["--words", "w0", "w5"]
     return {
         "projection": ([*runs, *data], ["mle", "agg", "frequent", "medium", "rare"]),
         "singular-values": (runs, ["mle", "agg", "index"]),
-        "isotropy": ([*runs, *data], ["mle", "agg", "I(W) rare", "cosine of rare and frequent"]),
-        "inner-products": ([*runs, *data], ["mle", "agg", "rare", "mean inner product"]),
+        "isotropy": ([*runs, *data], ["agg", "I(W) rare", "cosine of rare and frequent"]),
+        "inner-products": ([*runs, *data], ["agg", "rare", "mean inner product"]),
         "rare-tokens": (logs[1:], ["agg", "updates"]),
         "learning-curves": (logs, ["mle", "agg", "training", "valid", "perplexity"]),
-        "alpha-sweep": ([eval_json], sweep),
+        "alpha-sweep": ([eval_json], ["mle", "AGG", "Uniq, rare", "rare fraction"]),
         "similarity": ([*runs, *data, *words], ["w0, mle", "w5, agg", "frequency rank"]),
         "frequencies": ([lm_data], ["bin", "rank", "occurrences"]),
         "token-shares": ([texts_json], ["f2", "human", "frequent", "very rare"]),
-        "class-sweep": ([texts_json], classes),
+        "class-sweep": ([texts_json], ["equal-token", "human", "KLD in nats", "classes"]),
     }
 
 

@@ -56,21 +56,22 @@ def printed(capsys, *arguments):
 
 def test_what_is_printed_of_transformers(tmp_path, capsys):
     """With what the tokenizer knows, or without."""
-    (tmp_path / "text").write_text("w1 w2 w1\n")
+    text, matrix = tmp_path / "text", [tmp_path / "model.safetensors"]
+    text.write_text("w1 w2 w1\n")
     model = gpt2(vocab_size=WORDS + SURPLUS, tie_word_embeddings=False)
     model.save_pretrained(tmp_path)
     save_word_tokenizer(tmp_path, WORDS)
-    said = printed(capsys, tmp_path, "--train-text", tmp_path / "text", "--top", WORDS)
+    said = printed(capsys, tmp_path, "--train-text", text, "--top", WORDS)
     assert "200 tokens have a norm of at most" in said and "(16 known unused)" in said
     assert said.count("'w") == WORDS - 1 and re.search(r"'w1' \| [\d.]+ \| 2 \|", said)
     (tmp_path / "tokenizer.json").unlink()
-    matrix = [tmp_path / "model.safetensors", "--matrix", "transformer.wte.weight"]
+    matrix += ["--matrix", "transformer.wte.weight"]
     assert "(2 known unused)" in printed(capsys, *matrix, "--unused", 3, 5, 5)
     # which is like itself
     assert "have a norm of" in printed(capsys, *matrix, "--unused", 3)
-    for arguments, message in (
-        ([*matrix, "--train-text", tmp_path / "text"], "tokenizer.json: found no such file"),
-        ([*matrix, "--unused", 216], "--unused: found [216]; expected rows from 0 to 215 of"),
+    for *arguments, message in (
+        (*matrix, "--train-text", text, "tokenizer.json: found no such file"),
+        (*matrix, "--unused", 216, "--unused: found [216]; expected rows from 0 to 215 of"),
     ):
         with pytest.raises(SystemExit):
             printed(capsys, *arguments)
