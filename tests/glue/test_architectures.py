@@ -99,7 +99,7 @@ def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
     ],
     ids=["lm", "mt"],
 )
-def test_the_bias_is_that_of_the_target_side_and_logits_include_it(lm_data, mt_data, base, options):
+def test_the_bias_is_that_of_the_target_side(lm_data, mt_data, base, options):
     data = lm_data if base is UNIGRAM_LM else mt_data
     cfg, task, model, _ = build(data, *options, base=base)
     layer = model.decoder.output_projection

@@ -35,7 +35,7 @@ def _stock(monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "PathManager", PathManager)
 
 
-def test_a_copy_takes_the_place_of_the_old_file_only_when_complete(tmp_path):
+def test_a_copy_replaces_a_file_only_when_complete(tmp_path):
     """Through a link it goes where that leads, as fairseq's."""
     source, target = tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"
     elsewhere = tmp_path / "elsewhere" / "kept.pt"

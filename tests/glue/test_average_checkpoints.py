@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.trainer import Trainer
 from torch.testing import assert_close
 
@@ -66,17 +65,14 @@ def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
     assert found == newest
 
 
-def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
+@pytest.mark.parametrize("reset", [True, False])
+def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys, reset):
     """Loads it as --finetune-from-model and --restore-file do, for another criterion."""
     path = tmp_path / "average.pt"
     run(capsys, "average-checkpoints", trained, "--last", 3, "--output", path)
-    expected = Checkpoint(path).state["model"]
-    for reset in (True, False):
-        trainer = Trainer(*build(lm_data, "--criterion", "mle", TIED))
-        trainer.load_checkpoint(str(path), reset, reset, reset_meters=reset)
-        assert_close(trainer.model.state_dict(), expected)
-    models, _ = load_model_ensemble([str(path)], arg_overrides={"data": str(lm_data)})
-    assert_close(models[0].state_dict(), expected)
+    trainer = Trainer(*build(lm_data, "--criterion", "mle", TIED))
+    trainer.load_checkpoint(str(path), reset, reset, reset_meters=reset)
+    assert_close(trainer.model.state_dict(), Checkpoint(path).parameters)
 
 
 def test_average_checkpoints_refuses(trained, tmp_path, capsys):

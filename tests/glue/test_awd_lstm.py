@@ -148,7 +148,7 @@ def test_rows_continue_each_other(seed):
         assert torch.equal(torch.cat(read, dim=1), torch.arange(1000).view(10, 100))
 
 
-def test_lengths_are_random_around_the_mean_and_repeat_with_the_seed():
+def test_lengths_are_random_and_repeat_with_the_seed():
     data, lengths = stream(200_000, 70, seed=1), []
     for epoch in range(1, 40):
         data.set_epoch(epoch)

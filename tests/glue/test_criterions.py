@@ -183,7 +183,7 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys):
         assert words in one_line(capsys, build, lm_data, "--criterion", *options)
 
 
-def test_columns_of_a_criterion_that_trained_before_are_forgotten():
+def test_columns_of_a_former_criterion_are_forgotten():
     """Covers --reset-optimizer with another criterion: its meters come from the checkpoint, and
     stay empty."""
     log = {"loss": 3.0, "nll_loss": 2.0, "nll_tokens": 4, "ntokens": 4, "nsentences": 1}

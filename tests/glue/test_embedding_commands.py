@@ -55,9 +55,7 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     assert read_result(target).facts["groups"] is None
 
 
-def test_models_of_different_vocabularies_are_refused(
-    translator, lm_runs, lm_data, mt_data, capsys
-):
+def test_models_of_other_vocabularies_are_refused(translator, lm_runs, lm_data, mt_data, capsys):
     model = lm_runs / "mle" / "checkpoint_last.pt"
     for *arguments, words in (
         (model, translator, "--data", lm_data, "found no language pair; expected one train.X-Y.X"),

@@ -72,12 +72,12 @@ print("agg" in CRITERION_REGISTRY)
 
 
 @pytest.mark.slow
-def test_registration_in_a_program_that_imports_the_package_before_fairseq():
+def test_registration_where_fairseq_is_imported_later():
     assert run_command("python", "-c", IMPORTED_FIRST, USER_DIR).stdout == "False\nTrue\n"
 
 
 @pytest.mark.slow
-def test_what_is_replaced_is_what_the_table_says_and_no_more(lm_data, tmp_path):
+def test_what_is_replaced_is_what_the_table_says(lm_data, tmp_path):
     options = "--user-dir agg_fairseq --optimizer sgd --lr 0.1 --cpu --num-workers 0 --max-update 2 --criterion agg"
     arguments = (lm_data, *LM, *options.split(), "--save-dir", tmp_path)
     output = run_command("python", "-c", PROGRAM, *arguments).stdout
@@ -154,7 +154,7 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     assert told == [("trains", 0), ("trains", "step"), ("trains", "changed")]
 
 
-def test_a_checkpoint_of_fairseq_0_9_with_a_criterion_of_another_program(lm_data, tmp_path):
+def test_a_checkpoint_of_fairseq_0_9_of_another_criterion(lm_data, tmp_path):
     """Options in a Namespace, without those that fairseq has had since, as AGG's authors released
     them."""
     model = build(lm_data, "--criterion", "cross_entropy")[2]
@@ -220,7 +220,7 @@ def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
     assert torch.equal(found.counts, 2 * expected), "in measures as in training"
 
 
-def test_the_pages_name_every_criterion_and_nothing_that_is_not_there():
+def test_the_pages_name_every_criterion():
     agg_fairseq.register()
     import_user_module(SimpleNamespace(user_dir=str(ROOT / "examples" / "awd_lstm")))
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)

@@ -65,9 +65,7 @@ def test_group_shares_refuses_options(lm_data):
 
 
 @pytest.mark.parametrize("kind", ["unseen words", "pairs"])
-def test_the_rarest_fifth_is_the_same_in_measures_gates_and_freezing(
-    lm_data, mt_data, tmp_path, kind
-):
+def test_what_is_rare_is_the_same_everywhere(lm_data, mt_data, tmp_path, kind):
     """Tokens that are no target in training, whose gate is 0, are rare in training and unseen in
     measures: words that only the dictionary has, also those of a source language; no fillers."""
     base, languages, data = MT, ("en", "de"), mt_data

@@ -39,7 +39,7 @@ def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, nam
     assert rest["lr"] == coupled["lr"] == trainer.get_lr()
 
 
-def test_embedding_adam_has_another_beta2_for_the_output_embedding(lm_data):
+def test_embedding_adam_has_another_beta2(lm_data):
     trainer, _ = trainer_for(
         lm_data, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--criterion", "mle"
     )
@@ -48,7 +48,7 @@ def test_embedding_adam_has_another_beta2_for_the_output_embedding(lm_data):
     assert own["params"][0].shape == (64, 16)
 
 
-def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data):
+def test_everything_else_is_the_adam_of_fairseq(lm_data):
     """Runs fairseq's Adam on a copy, with the gradients that the trainer leaves."""
     options = ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--clip-norm", 0.1)
     schedule = ("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 3)
@@ -65,7 +65,7 @@ def test_everything_else_is_the_adam_of_fairseq_bit_for_bit(lm_data):
         assert torch.equal(found, expected) == (name != "decoder.output_projection.weight")
 
 
-def test_adam_l2_is_the_adam_of_torch_with_the_options_of_fairseqs(lm_data):
+def test_adam_l2_is_the_adam_of_torch(lm_data):
     options = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.1)
     trainer, _ = trainer_for(lm_data, "--optimizer", "adam_l2", *options, "--criterion", "mle")
     optimizer = trainer.optimizer.optimizer

@@ -8,7 +8,7 @@ from agg_fairseq.errors import UserError
 from scripts.ours.pushes_and_pulls import movements, push_and_pull, ratio, ratios
 
 
-def test_parts_are_the_gradient_and_of_the_pulls_only_targets_have_one():
+def test_parts_sum_to_the_gradient():
     h = torch.randn(40, 6).double()
     w = torch.randn(30, 6).double().requires_grad_()
     b = torch.randn(30).double()
@@ -22,7 +22,7 @@ def test_parts_are_the_gradient_and_of_the_pulls_only_targets_have_one():
     torch.testing.assert_close(push[3], expected)
 
 
-def test_ratio_of_a_constant_scale_is_1_and_of_no_targets_undefined():
+def test_ratio_of_a_constant_scale_is_1():
     push, pull, direction = torch.rand(5, 3), -torch.rand(5, 3), torch.rand(3)
     assert ratio(movements(push, pull, torch.full((5, 3), 7.0), direction)) == pytest.approx(1)
     without = movements(push, torch.zeros(5, 3), torch.ones(5, 3), direction)

@@ -201,7 +201,7 @@ def test_a_batch_counts_once_per_update(way, method):
 
 
 @pytest.mark.parametrize("is_numpy", [True, False])
-def test_labels_that_are_written_into_the_same_memory_are_others(is_numpy):
+def test_labels_in_the_same_memory_are_others(is_numpy):
     model = gpt2()
     gated = GatedLoss(model, rare_fraction=0.3)
     ids = batch()["input_ids"]

@@ -104,7 +104,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 @pytest.mark.parametrize(
     "kind", ["label smoothing", "a loss of the user's", "another model", "not a callback"]
 )
-def test_trainer_refuses_a_loss_that_does_not_come_from_or_go_to_its_callback(tmp_path, kind):
+def test_trainer_refuses_another_loss_or_model(tmp_path, kind):
     model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
     gated = GatedLoss(model, rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
