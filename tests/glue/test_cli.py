@@ -1,13 +1,11 @@
 """The `agg-fairseq` command, called in this process: errors, files, help."""
 
 import io
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from agg_fairseq.cli.main import EVAL, main
 from agg_fairseq.errors import UserError
@@ -22,21 +20,14 @@ def good_checkpoint(lm_runs):
     return lm_runs / "mle" / "checkpoint_best.pt"
 
 
-def test_a_bad_checkpoint_is_one_line(lm_data, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save({"weights": torch.zeros(2)}, "other.pt")
-    for name, words in (
-        ("missing.pt", "missing.pt: found no such file"),
-        ("other.pt", "other.pt: found weights; expected a fairseq checkpoint"),
-    ):
-        error = refused(capsys, "eval-lm", name, "--data", lm_data, "--json", "new.json")
-        assert words in error
-    assert os.listdir() == ["other.pt"]
-
-
-def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, capsys):
-    for change, words in (
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
+        (
+            lambda state: state.pop("model"),
+            "found args, cfg, criterion, optimizer_history, task_st",
+        ),
         (diverge, "found an infinity or NaN"),
         (
             lambda state: state["cfg"]["task"].update(tokens_per_sample=8),
@@ -46,9 +37,12 @@ def test_changed_checkpoints_are_one_line(lm_data, good_checkpoint, tmp_path, ca
             lambda state: state["cfg"]["task"].update(_name="masked_lm"),
             "found a model of the task masked_lm; expected language_modeling or translation",
         ),
-    ):
-        path = changed(good_checkpoint, tmp_path / "changed.pt", change)
-        assert words in refused(capsys, "eval-lm", path, good_checkpoint, "--data", lm_data)
+    ],
+)
+def test_bad_checkpoints_are_one_line(change, words, lm_data, good_checkpoint, tmp_path, capsys):
+    path, output = changed(good_checkpoint, tmp_path / "changed.pt", change), tmp_path / "new.json"
+    given = ("eval-lm", path, good_checkpoint, "--data", lm_data, "--json", output)
+    assert words in refused(capsys, *given) and not output.exists()
 
 
 def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
@@ -58,6 +52,7 @@ def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
         # fairseq says it
         (*given, "--max-tokens", "4", "error: Sentences lengths should not exceed max_tokens=4"),
         ("plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx", ".png, .svg, .pdf"),
+        ("isotropy", "missing.pt", "missing.pt: found no such file"),
         ("isotropy", "x\n" * 300, "File name too long"),
     ):
         assert words in refused(capsys, *arguments)

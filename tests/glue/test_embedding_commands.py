@@ -247,26 +247,21 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     """The mean over each group of the target side; the words of the source alone are unseen. Links
     are those of the files, en-de, also for a model of the other direction."""
     path = translation_model(tmp_path / "mle", mt_data)
-    counted = read_links(links, load_parallel(mt_data, ("en", "de")))
     dictionary = load_dictionary(mt_data, "dict.de.txt")
     source = [row for row, word in enumerate(dictionary.symbols) if word.startswith("w")]
     target = [row for row, word in enumerate(dictionary.symbols) if word.startswith("t")]
-    options = ("--data", mt_data, "--alignments", links)
+    options, sizes = ("--data", mt_data, "--alignments", links), (len(target), len(source))
     printed = run(capsys, "align-sim", path, *options)
-    found, number = cells(printed), len(source)
-    assert list(found) == ["mle", "orthogonal", "labeled tokens"]
-    sizes = [str(len(target)), "0", "0", str(number), str(number + len(target))]
-    assert list(found["labeled tokens"].values()) == sizes
-    values = {"orthogonal": orthogonal_align_sim(counted, len(dictionary))}
-    values["mle"] = of_mle = align_sim(Checkpoint(path).output_embedding.weight, counted)
-    for row, value in values.items():
-        frequent, *undefined, unseen, total = found[row].values()
-        assert frequent == f"{value[target].mean():.4f}" and undefined == ["—", "—"]
-        assert unseen == f"{value[source].mean():.4f}"
-        assert total == f"{value[source + target].mean():.4f}"
-    total = sum(map(len, sentences(mt_data, "en")))
-    said = f"|frequencies:target-side|temperature:10|links:{total}|pairs:{number}|"
-    assert said in printed
+    _, (mle, orthogonal, labeled) = table(printed)
+    assert labeled == ["labeled tokens", str(sizes[0]), "0", "0", str(sizes[1]), str(sum(sizes))]
+    counted = read_links(links, load_parallel(mt_data, ("en", "de")))
+    of_mle = align_sim(Checkpoint(path).output_embedding.weight, counted)
+    of_orthogonal = orthogonal_align_sim(counted, len(dictionary))
+    for row, values in ((mle, of_mle), (orthogonal, of_orthogonal)):
+        frequent, unseen, total = (values[rows] for rows in (target, source, target + source))
+        assert row[1:4] == [f"{frequent.mean():.4f}", "—", "—"]
+        assert row[4:] == [f"{unseen.mean():.4f}", f"{total.mean():.4f}"]
+    assert f"|frequencies:target-side|temperature:10|links:{counted.count.sum()}|" in printed
     task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
     found = cells(run(capsys, "align-sim", reverse, *options))
