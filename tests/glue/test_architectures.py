@@ -1,5 +1,4 @@
-"""fairseq's transformers with another output layer, in its task, trainer and generator: sizes, ties,
-counts of the training data, loss, fine-tuning, generation."""
+"""fairseq's transformers with another output layer, in its task, trainer and generator."""
 
 import argparse
 import math

@@ -93,12 +93,10 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     printed = run(capsys, "bleu", path, "--reference", reference, "--json", target, *options)
     row, expected = cells(printed)["a"], corpus_bleu(PLAIN_HYPOTHESES, [PLAIN_REFERENCES])
     assert row["sacreBLEU"] == f"{expected.score:.2f}"
-    assert row["sacreBLEU BP"] == f"{expected.bp:.3f}"
     assert (row["BLEU"] == "—") == (case == "decoded")
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
     result = read_result(target)
-    assert result.facts["reference"] == str(reference)
     assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
 
 

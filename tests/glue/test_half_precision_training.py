@@ -1,9 +1,5 @@
 """fp16, bf16 and automatic mixed precision in fairseq's own trainer: training, skipped updates, NaN
-and infinity.
-
-fairseq's trainer and optimizers run as they are, on a CPU; `without_cuda` replaces what they ask of
-CUDA by name.
-"""
+and infinity."""
 
 import functools
 import math

@@ -46,9 +46,6 @@ MODELS = {
     "bias": lambda: llama_like("Phi", head_dim="default"),
     "scaled": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
     "capped": lambda: llama_like("Gemma2", final_logit_softcapping=0.05),
-    "mixture of experts": lambda: llama_like(
-        "Mixtral", output_router_logits=True, num_local_experts=2
-    ),
     "mup": mup,
 }
 
@@ -79,7 +76,6 @@ def used(model, way):
         ("bias", torch.tensor(17), "deep copy"),
         ("scaled", None, "removed"),
         ("capped", 17, "bfloat16"),
-        ("mixture of experts", None, "saved"),
         ("mup", None, "bfloat16"),
     ],
 )

@@ -20,6 +20,7 @@ from tests.small_transformers import (
     gpt2,
     gradients,
     in_bfloat16,
+    llama_like,
     untied,
     word_tokenizer,
 )
@@ -183,12 +184,10 @@ def test_refused_in_each_training_step(make, change, message):
 
 def test_a_term_of_the_logits_is_refused():
     """In the backward pass, since its gradient would be lost."""
-    config = transformers.BambaConfig(
-        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2, mamba_n_heads=4, mamba_d_head=8,
-        mamba_n_groups=1, mamba_d_state=8, attn_layer_indices=[0], z_loss_coefficient=0.1,
+    model = llama_like(
+        "Bamba", mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=1, mamba_d_state=8,
+        attn_layer_indices=[0], z_loss_coefficient=0.1, head_dim="default",
     )  # fmt: skip
-    model = transformers.models.bamba.modeling_bamba.BambaForCausalLM(config).train()
     GatedLoss(model, "mle")
     with pytest.raises(UserError, match="computes a term of its loss from the logits outside"):
         model(**batch()).loss.backward()
