@@ -11,7 +11,6 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from fairseq.logging import metrics
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.data.binarized import count_tokens
@@ -77,16 +76,12 @@ def test_a_damaged_checkpoint_is_whole_or_refused(files, tmp_path):
 def test_what_meters_of_fairseq_save_is_opened(tmp_path):
     """--eval-bleu leaves arrays of numpy in its meters, other tasks numbers; a resume opens the
     same file by torch."""
-    with metrics.aggregate("valid") as meters:
-        metrics.log_scalar("_bleu_counts", np.array([3, 2, 1, 0]))
-        metrics.log_scalar("wer", np.float32(0.5), np.int64(2))
-    extra = {"metrics": {"valid": meters.state_dict()}, "val_loss": np.float64(1.5)}
-    path, found = tmp_path / "bleu.pt", {}
-    path.write_bytes(saved(extra_state=extra | {"name": np.array(["a"])}, args=None))
-    for _, key, _, state in Checkpoint(path).state["extra_state"]["metrics"]["valid"]:
-        found[key] = state
-    assert found["_bleu_counts"]["sum"].tolist() == [3, 2, 1, 0]
-    assert torch.load(path)["extra_state"]["val_loss"] == 1.5, "as fairseq opens it to go on"
+    path, meters = tmp_path / "bleu.pt", {"wer": np.float32(0.5), "number": np.int64(2)}
+    meters |= {"counts": np.array([3, 2, 1, 0]), "name": np.array(["a"])}
+    path.write_bytes(saved(extra_state=meters))
+    for state in (Checkpoint(path).state, torch.load(path)):
+        found = state["extra_state"]
+        assert found["counts"].tolist() == [3, 2, 1, 0] and found["wer"] == 0.5
 
 
 def test_output_layers_of_older_and_other_models(tmp_path):

@@ -16,10 +16,11 @@ from tests.commands import refused, run, save_model, table
 from tests.conftest import preprocessed
 from tests.small_trainings import F2_LM, LM, MT, TIED
 
-UNIGRAM = (*LM, "--arch", "transformer_lm_unigram", "--criterion", "mle")
+MLE = (*LM, "--criterion", "mle")
+UNIGRAM = (*MLE, "--arch", "transformer_lm_unigram")
 ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
 KINDS = {
-    "softmax": (*LM, "--criterion", "mle"),
+    "softmax": MLE,
     "adaptive": (*LM, *ADAPTIVE.split()),
     "bias": UNIGRAM,
     "f2": (*F2_LM, "--criterion", "f2_softmax"),
@@ -147,8 +148,8 @@ def test_columns_of_the_command(lm_runs, lm_data, tmp_path, capsys):
 
 
 CALIBRATED = {
-    "tied": (*LM, "--criterion", "mle", TIED),
-    "half precision": (*LM, "--criterion", "mle"),
+    "tied": (*MLE, TIED),
+    "half precision": MLE,
     "fixed": (*UNIGRAM, "--unigram-bias", "fixed"),
     "learned": (*UNIGRAM, "--unigram-bias", "learned"),
 }

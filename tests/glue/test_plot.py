@@ -178,6 +178,5 @@ def test_class_sweep():
         assert list(by_tokens.get_ydata()) == [least + 2, least + 1]
         assert list(by_frequency.get_ydata()) == [least + 3]
         assert similarity.lines[-1].get_ydata()[0] == 50  # of the human texts
-        assert len({line.get_marker() for line in similarity.lines}) == 4
     with pytest.raises(UserError, match="found no row named …equal-frequency-N or …equal-token-N"):
         draw({"texts": Result({"mle": rows["mle"]}, texts.columns, {})})

@@ -32,12 +32,9 @@ def test_every_section_of_the_report(html):
     sections = "Runs and settings|Learning curves|Perplexity and predictions|Generated texts"
     sections += "|Embeddings|Other results|Glossary"
     assert re.findall(r"<h2>(.*)</h2>", html) == sections.split("|")
-    for words in (
-        "▲ is better than mle", "--agg-rare-fraction", "PPL within rare", "I(W) ±", "PAIRS", "MSJ-2",
-        "the first 30%, the next 50% and the last 20% of the tokens that occur",
-        "Share of the dimensions that the embeddings use evenly",
-    ):  # fmt: skip
+    for words in ("▲ is better than mle", "--agg-rare-fraction", "I(W) ±", "PAIRS", "MSJ-2"):
         assert words in html, words
+    assert "the first 30%, the next 50% and the last 20% of the tokens that occur" in html
     assert html.count("<img ") == 4 and "<script" not in html
     assert not re.search(r'(?:src|href)="(?!#|data:)', html)
     assert set(re.findall(r'href="#([^"]*)"', html)) <= set(re.findall(r'id="([^"]*)"', html))

@@ -116,11 +116,9 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
     assert gated.objective.gates(None).rare.equal(rare)
     head, target = model.get_output_embeddings(), shifted(second["labels"])
     features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
-    gates = agg_gates(appearances, 1, rare)
     changed = {"scaled": {"scale": 1 / 0.3}, "capped": {"softcap": 0.05}}.get(kind, {})
-    naive = naive_gated_cross_entropy(
-        features, head.weight, target, bias=head.bias, gates=gates, **changed
-    )
+    changed |= {"bias": head.bias, "gates": agg_gates(appearances, 1, rare)}
+    naive = naive_gated_cross_entropy(features, head.weight, target, **changed)
     naive = naive / (target != -100).sum()
     assert_close(found.double(), naive, rtol=1e-6, atol=1e-6)
     assert_close(found_gradients, gradients(model, naive), rtol=1e-9, atol=1e-9)

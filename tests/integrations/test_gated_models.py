@@ -139,35 +139,29 @@ class Shifted(nn.Linear):
         return super().forward(features) + self.shift
 
 
-def with_learned_bias(model):
-    model.lm_head = Shifted(16, VOCABULARY)
-
-
-def with_centered_logits(model):
+def with_centered_logits():
+    model = untied()
     model.lm_head.register_forward_hook(lambda module, given, z: z - z.mean() if z.dim() else None)
-
-
-def diverged(model):
-    nn.init.constant_(model.lm_head.weight[3], torch.nan)
-
-
-def frozen(model):
-    model.lm_head.weight.requires_grad_(False)
-
-
-def resized(model):
-    model.resize_token_embeddings(VOCABULARY + 3)  # which gets another output layer
+    return model
 
 
 @pytest.mark.parametrize(
     ("make", "change", "message"),
     [
         (Scaled.made, None, "depend on scale after the output layer"),
-        (untied, with_centered_logits, "LlamaForCausalLM changes its logits after the output"),
-        (untied, with_learned_bias, "that depends on lm_head.shift beside its weight"),
-        (untied, diverged, "has NaN or infinite weights: the model has diverged"),
-        (untied, frozen, "does not train"),
-        (untied, resized, "found 64 rows in the output embedding, expected 61"),
+        (with_centered_logits, None, "LlamaForCausalLM changes its logits after the output"),
+        (
+            untied,
+            lambda model: setattr(model, "lm_head", Shifted(16, VOCABULARY)),
+            "that depends on lm_head.shift beside its weight",
+        ),
+        (untied, lambda model: model.lm_head.weight.data.fill_(torch.nan), "has NaN or infinite"),
+        (untied, lambda model: model.lm_head.requires_grad_(False), "does not train"),
+        (
+            untied,
+            lambda model: model.resize_token_embeddings(VOCABULARY + 3),
+            "found 64 rows in the output embedding, expected 61",
+        ),
     ],
 )
 def test_refused_in_each_training_step(make, change, message):
