@@ -109,8 +109,7 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
 
     # an empty batch: fairseq repeats its first as a dummy
     trainer.train_step([data[0], data[1], {}])
-    log = trainer.valid_step(data[5])
-    assert 0 < log["isotropy"] <= 1 and 0 <= log["isoscore"] <= 1 and "rare_tokens" not in log
+    assert "rare_tokens" not in trainer.valid_step(data[5])
     assert torch.equal(objective.counter.current, counts(data[:2]))
     assert objective.gates(None) is None
     trainer.train_step(data[2:5])

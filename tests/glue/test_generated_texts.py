@@ -154,7 +154,7 @@ def test_prefixes_in_the_pieces_of_the_data(tmp_path):
     """A line is split as the text of the data was, not as a word after a space."""
     model, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
     model.write_text(json.dumps({"l": 7, "ow": 8, "\u0120l": 9, "\u0120": 5}))
-    merges.write_text("#version: 0.2\no w\n\u0120 l\n", encoding="utf-8")
+    write_lines(merges, ["#version: 0.2", "o w", "\u0120 l"])
     dictionary = Dictionary()
     for token in ("7", "8", "9"):
         dictionary.add_symbol(token)
