@@ -144,8 +144,7 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     """Several may be built on one task; the steps of the optimizer are those of the one that
     trains."""
     trainer, _ = trainer_for(lm_data, "--criterion", "mle")
-    other = trainer.task.build_criterion(trainer.cfg.criterion)
-    told = []
+    other, told = trainer.task.build_criterion(trainer.cfg.criterion), []
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.start_update = lambda update, name=name: told.append((name, update))
         criterion.on_optimizer_step = lambda name=name: told.append((name, "step"))

@@ -8,8 +8,6 @@ import pytest
 from agg_fairseq.cli.main import main
 from agg_fairseq.report import different_settings, models_of_runs, write_report
 from tests.commands import refused, run
-from tests.conftest import write_lines
-from tests.generate_logs import sentence
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +71,10 @@ def test_runs_of_other_seeds_are_one_model():
 
 
 def test_translation_runs(translator, mt_data, tmp_path, capsys):
-    runs, logs = (tmp_path / "a", tmp_path / "b"), []
-    for run_folder in runs:
-        run_folder.mkdir()
-        shutil.copy(translator, run_folder / "checkpoint_last.pt")
-        log = sentence(0, "t1 t2 t3 t4 t5", [(-0.5, "t1 t2 t3 t4")])
-        logs.append(write_lines(tmp_path / f"{run_folder.name}.log", log))
-    path, scores = tmp_path / "r.html", tmp_path / "bleu.json"
-    run(capsys, "bleu", *logs, "--json", scores)
-    run(capsys, "report", *runs, "--data", mt_data, "--results", scores, "-o", path)
-    html = path.read_text()
-    assert "BLEU" in html and "No run has a log" in html
+    shutil.copy(translator, tmp_path / "checkpoint_last.pt")
+    run(capsys, "report", tmp_path, "--data", mt_data, "-o", tmp_path / "r.html")
+    html = (tmp_path / "r.html").read_text()
+    assert "IsoScore" in html and "No run has a log" in html
     assert "Perplexity and predictions" not in html
 
 
