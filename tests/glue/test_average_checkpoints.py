@@ -14,8 +14,7 @@ from tests.small_trainings import TIED, build
 
 @pytest.fixture(scope="module")
 def trained(lm_runs, tmp_path_factory):
-    """A folder as fairseq-train leaves it, with epochs 8 to 11 and some updates: copies of three
-    checkpoints."""
+    """A folder as fairseq-train leaves it: copies of three checkpoints."""
     folder = tmp_path_factory.mktemp("run")
     for updates, names in {
         2: ("checkpoint8", "checkpoint11", "checkpoint_best"),

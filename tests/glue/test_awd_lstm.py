@@ -51,7 +51,6 @@ def test_weight_dropout_drops_recurrent_entries_once_per_batch():
     features, _, _ = lstm(tokens, embedding)
     torch.manual_seed(5)
     dropped = functional.dropout(layer.weight_hh_l0.detach(), 0.5)
-    assert (dropped == 0).double().mean() == pytest.approx(0.5, abs=0.15)
     reference = torch.nn.LSTM(5, 5).double()
     reference.load_state_dict({**layer.state_dict(), "weight_hh_l0": dropped})
     expected, _ = reference(functional.embedding(tokens, embedding).transpose(0, 1))
@@ -148,15 +147,13 @@ def test_rows_continue_each_other(seed):
         assert torch.equal(torch.cat(read, dim=1), torch.arange(1000).view(10, 100))
 
 
-def test_lengths_are_random_and_repeat_with_the_seed():
+def test_lengths_are_random_around_the_mean():
+    """end_to_end/test_resume.py says that they repeat with the seed."""
     data, lengths = stream(200_000, 70, seed=1), []
     for epoch in range(1, 40):
         data.set_epoch(epoch)
         lengths.append(np.diff(data.bounds)[:-1])
     assert not np.array_equal(lengths[0], lengths[38])
-    again = stream(200_000, 70, seed=1)
-    again.set_epoch(39)
-    assert np.array_equal(again.bounds, data.bounds)
     lengths = np.concatenate(lengths)
     short = lengths < 52
     assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5

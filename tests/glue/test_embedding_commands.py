@@ -211,7 +211,6 @@ def test_word_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkey
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
         ("word-similarity", "--datasets", "MEN", "/word-similarity/MEN.txt: unreadable"),
         ("word-similarity", "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'; expected"),
-        ("neighbors", "--words", "Athens", "--words: found 'Athens', which the vocabulary"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
     ):
         given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)
@@ -264,19 +263,16 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     assert found["reverse"]["AlignSim frequent"] == f"{of_mle[source].mean():.4f}"
 
 
-def test_align_sim_refuses(mt_data, lm_data, links, tmp_path, capsys):
+def test_align_sim_refuses(mt_data, links, tmp_path, capsys):
     separate = shutil.copytree(mt_data, tmp_path / "separate")
     with (separate / "dict.en.txt").open("a") as file:
         file.write("more 1\n")
-    weight = torch.randn(len(load_dictionary(lm_data)), 4)
-    language = save_checkpoint(tmp_path / "lm" / "c.pt", weight, LANGUAGE_MODEL)
     path = translation_model(tmp_path / "labeled tokens", mt_data)
-    for model, data, *options, words in (
-        (path, mt_data, "--name: found 'labeled tokens', a row of its own"),
-        (path, separate, "--name", "m", "separate dictionaries; AlignSim expects that of fairseq"),
-        (language, lm_data, "found a language model; AlignSim expects"),
+    for data, *options, words in (
+        (mt_data, "--name: found 'labeled tokens', a row of its own"),
+        (separate, "--name", "m", "separate dictionaries; AlignSim expects that of fairseq-prepro"),
     ):
-        arguments = (model, "--data", data, "--alignments", links, *options)
+        arguments = (path, "--data", data, "--alignments", links, *options)
         assert words in refused(capsys, "align-sim", *arguments)
 
 

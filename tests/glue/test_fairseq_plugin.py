@@ -30,7 +30,7 @@ import inspect, json, sys
 import fairseq.distributed, fairseq.tasks, fairseq.trainer, fairseq_cli.eval_lm, fairseq_cli.generate, fairseq_cli.train
 
 def snapshot():
-    # Every function and class that a module or class of fairseq, or torch's serialization, holds under a name.
+    # What modules and classes of fairseq, and torch's serialization, hold under a name and can be called.
     found = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("fairseq", "fairseq_cli") or name == "torch.serialization":
@@ -220,6 +220,7 @@ def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
 
 
 def test_the_pages_name_every_criterion():
+    """And nothing that is not there."""
     agg_fairseq.register()
     import_user_module(SimpleNamespace(user_dir=str(ROOT / "examples" / "awd_lstm")))
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)

@@ -168,7 +168,6 @@ def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys):
     with open(larger / "dict.txt", "a") as file:
         file.write("another 1\n")
     for data, *options, words in (
-        (lm_data, "--split", "dev", "found no split 'dev'"),
         (lm_data, "--length", "5000", "expected at least 5005; lower --prefix-length"),
         (larger, "pass the model's own data"),
         (lm_data, "--f2-decoding", "sample-class", "found an ordinary softmax in"),

@@ -157,8 +157,7 @@ CALIBRATED = {
 
 @pytest.mark.parametrize("kind", CALIBRATED)
 def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_path):
-    """On any split, its measures are those that `perplexity` predicts with offsets; within groups
-    nothing changes; the best validation of the old model is forgotten."""
+    """On any split, its measures are those that `perplexity` predicts with offsets."""
     before = random_checkpoint(tmp_path / "before.pt", lm_data, *CALIBRATED[kind])
     before.state["extra_state"] |= {"best": 1.0, "val_loss": 1.0}
     if kind == "half precision":
@@ -177,9 +176,7 @@ def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_pat
     assert not {"best", "val_loss"} & set(after.state["extra_state"])
 
 
-def test_groups_by_the_occurrences_in_another_text(
-    lm_runs, lm_data, prepared_data, tmp_path, capsys
-):
+def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp_path, capsys):
     """One word occurs 100 times there, ten once, the others never. A quarter of each group's offset
     is saved in the model."""
     text = ["w0 " * 100, "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10"]

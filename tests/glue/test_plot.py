@@ -76,9 +76,7 @@ def test_every_picture_is_drawn(picture, inputs, tmp_path, capsys):
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
-def test_empty_groups_and_names_that_look_like_markup(
-    picture, inputs, tmp_path, capsys, monkeypatch
-):
+def test_empty_groups_and_names_like_markup(picture, inputs, tmp_path, capsys, monkeypatch):
     """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
     counting = "agg_fairseq.data.vocabulary.count_split"
     monkeypatch.setattr(counting, lambda data, known, *_: torch.ones(len(known)).long())

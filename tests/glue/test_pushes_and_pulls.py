@@ -22,13 +22,6 @@ def test_parts_sum_to_the_gradient():
     torch.testing.assert_close(push[3], expected)
 
 
-def test_ratio_of_a_constant_scale_is_1():
-    push, pull, direction = torch.rand(5, 3), -torch.rand(5, 3), torch.rand(3)
-    assert ratio(movements(push, pull, torch.full((5, 3), 7.0), direction)) == pytest.approx(1)
-    without = movements(push, torch.zeros(5, 3), torch.ones(5, 3), direction)
-    assert ratio(without) is None and ratio(without[:, :0]) is None
-
-
 def test_ratio_of_a_simulated_adam_is_that_of_the_formula():
     """Features of one direction; a token that appears once in 40 updates, and is predicted with a
     constant 1e-6."""
