@@ -18,6 +18,7 @@ from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.metrics import (
     align_sim,
     geometry,
+    isotropy,
     orthogonal_align_sim,
     singular_values,
 )
@@ -45,6 +46,7 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     result, w = read_result(target), Checkpoint(lm_runs / "mle").output_embedding.weight
     for measure, value in geometry(w)._asdict().items():
         assert result["mle"][measure]["total"] == value
+    assert result["mle"]["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
     values = result["mle"]["singular_values"]
     assert values == singular_values(w).tolist()
     assert result["mle"]["singular_value"]["σ2"] == values[1]

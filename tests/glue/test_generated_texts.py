@@ -51,7 +51,7 @@ def test_draws_follow_the_renormalized_probabilities():
     """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of
     probability 0. The same for the same seed; torch's own numbers are left alone."""
     model = torch.nn.Module()
-    model.decoder = Bigrams(torch.tensor([0.2, 0.4, 0.1, 0.3, 0.0]).log().repeat(5, 1))
+    model.decoder = Bigrams(torch.tensor([2.0, 4.0, 1.0, 3.0, 0.0]).log().repeat(5, 1))
     prefixes = torch.zeros(2000, 1, dtype=torch.int64)
 
     def sampled(topk, seed=1):
@@ -145,9 +145,10 @@ def test_prefixes_of_a_file(generate, lm_data, checkpoint, tmp_path, capsys):
     settings = read_result(tmp_path / "j").settings
     expected = {"prefixes": "lines", "bpe": "words", "<unk>": " ".join(lines).count("<unk>") + 1}
     assert settings.items() >= expected.items() and not {"split", "prefix"} & settings.keys()
-    file.write_text("w1\n\nw2")
     start = ("generate-lm", checkpoint, "--data", lm_data, "-o", tmp_path / "f.jsonl")
-    assert "line 2: found no token" in refused(capsys, *start, "--prefixes", file)
+    for text, words in (("w1\n\nw2", "line 2: found no token"), ("\n", "line 1: found no token")):
+        file.write_text(text)
+        assert words in refused(capsys, *start, "--prefixes", file)
 
 
 def test_prefixes_in_the_pieces_of_the_data(tmp_path):
@@ -199,6 +200,7 @@ def test_columns_of_text_metrics(tmp_path, capsys):
     # KLD: 1/2 ln(6/5) + 3/8 ln(9/8) + 1/8 ln(1/2) = 0.0487. MS-Jaccard-1: (4 + 3 + 1) / (5 + 4 + 3)
     assert model[:3] == ["model", "0.05", "66.7"] and model[-2:] == ["33.33", "3"]
     assert human[:3] == ["human", "—", "—"] and human[-2] == "0.00"
+    assert human[5] == "64.7" and human[8] == "88.9"
     assert "\ntexts:3|tokens:8|" in printed and "|ms-jaccard:counts-per-text,unpadded|" in printed
 
 
