@@ -1,11 +1,13 @@
 """fairseq's transformers with another output layer, in its task, trainer and generator."""
 
 import argparse
+import copy
 import math
 
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+from fairseq.trainer import Trainer
 from torch.testing import assert_close
 
 from agg_fairseq.checkpoints import Checkpoint
@@ -74,6 +76,13 @@ def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, ti
     assert found.keys() - expected.keys() == OF_LAYER[name]
     for part, value in expected.items():
         assert found[part].equal(value), part
+
+
+def test_classes_that_are_there_are_kept_when_training_starts(lm_data):
+    cfg, task, model, criterion = build(lm_data, *F2, base=F2_LM)
+    expected = copy.deepcopy(model.state_dict())
+    Trainer(cfg, task, model, criterion).lr_step(1)
+    assert_close(model.state_dict(), expected, rtol=0, atol=0)
 
 
 def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
