@@ -79,7 +79,10 @@ def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, ti
 
 
 def test_classes_that_are_there_are_kept_when_training_starts(lm_data):
+    """As of a checkpoint of other data."""
     cfg, task, model, criterion = build(lm_data, *F2, base=F2_LM)
+    layer = model.decoder.output_projection
+    layer.assign(layer.class_of_token.flip(0))
     expected = copy.deepcopy(model.state_dict())
     Trainer(cfg, task, model, criterion).lr_step(1)
     assert_close(model.state_dict(), expected, rtol=0, atol=0)
