@@ -1,6 +1,6 @@
 """`torchrun … -m tests.integrations.sharding FOLDER` writes the parameters after six updates with
-`GatedLoss`, for several ways to share the work, and for some after a resume in their middle; `main`,
-called by one process, those of trainings by one."""
+`GatedLoss`, for several ways to share the work, some resumed in their middle; `main` called by one
+process, those of trainings by one."""
 
 import os
 import sys

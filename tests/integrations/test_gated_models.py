@@ -91,16 +91,6 @@ def test_a_copy_has_weights_of_its_own(in_half):
     assert_close(gradients(made, output.loss), first, rtol=0, atol=0)
 
 
-def test_gated_also_without_hooks():
-    """Some versions of PEFT call `model.forward(…)` of the base model."""
-    model = untied()
-    gated = GatedLoss(model, rare_fraction=0.3)
-    for seed in range(2):
-        model.forward(**batch(seed=seed)).loss.backward()
-        gated.commit_update()
-    assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
-
-
 def test_hooks_on_the_output_layer_are_told_once(caplog):
     model, shapes = gpt2(), []
     gated = GatedLoss(model, "mle")
