@@ -1,4 +1,3 @@
-import contextlib
 import io
 import json
 
@@ -7,7 +6,6 @@ from fairseq.data import Dictionary
 
 from agg_fairseq.data.subwords import FILES, TokenizerOptions
 from agg_fairseq.errors import UserError
-from tests.hostile import changes
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
 GPT2_PIECES = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
@@ -39,15 +37,6 @@ def gpt2_files(tmp_path):
         "gpt2_encoder_json": write(tmp_path / "encoder.json", ids),
         "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
     }
-
-
-def test_a_hand_made_encoder_json_is_read_or_refused(gpt2_files):
-    file = gpt2_files["gpt2_encoder_json"]
-    for changed in changes(json.loads(file.read_text())):
-        file.write_text(json.dumps(changed))
-        with contextlib.suppress(UserError):
-            words = word_tokenizer("gpt2", dictionary_of("100", "low"), **gpt2_files)
-            assert all(isinstance(row, int) for row in words.indices("lower"))
 
 
 def test_words_are_tokens():

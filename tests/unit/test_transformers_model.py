@@ -1,4 +1,3 @@
-import contextlib
 import json
 
 import pytest
@@ -13,7 +12,6 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import LANGUAGE_MODEL, read_result, save_checkpoint
-from tests.hostile import changes
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
 safetensors = pytest.importorskip(
@@ -27,13 +25,13 @@ TEXT = "the sea the lake the Paris\nthe sea the river unseen\n\nthe pool the lak
 SIZE = {
     "vocab_size": V, "hidden_size": D, "intermediate_size": D, "num_hidden_layers": 1, "num_attention_heads": 1,
 }  # fmt: skip
-LLAMA = {
+TIED = {
     **SIZE,
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
-    "tie_word_embeddings": False,
+    "tie_word_embeddings": True,
 }
-TIED = {**LLAMA, "tie_word_embeddings": True}
+LLAMA = {**TIED, "tie_word_embeddings": False}
 GPT2 = {**SIZE, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 HEAD, INPUT = (torch.randn(V, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
@@ -41,12 +39,6 @@ OTHERS = {"model.layers.0.mlp.up_proj.weight": torch.ones(V, V), "model.norm.wei
 LM_HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 ONLY = {LM_HEAD: HEAD}
 UNTIED = {**ONLY, EMBEDDING: INPUT, **OTHERS}
-
-
-def refusal(call):
-    with pytest.raises(UserError) as caught:
-        call()
-    return str(caught.value)
 
 
 def folder(path, tensors=UNTIED, configuration=LLAMA, words=WORDS):
@@ -106,8 +98,8 @@ REFUSED = {
 @pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
     path = folder(tmp_path / "m", tensors, configuration)
-    said = refusal(lambda: PretrainedModel(path).output_embedding)
-    assert words in said and str(path / "model.safetensors") in said
+    with pytest.raises(UserError, match=f"{path}/model.safetensors: .*{words}"):
+        PretrainedModel(path).output_embedding  # noqa: B018
 
 
 def test_a_matrix_chosen_by_its_name(model):
@@ -115,9 +107,10 @@ def test_a_matrix_chosen_by_its_name(model):
     assert found.description == f"{EMBEDDING}(chosen)" and torch.equal(found.weight, INPUT)
     for name, words in (
         ("lm_heat.weight", "such as lm_head"),
-        ("model.norm.weight", "of shape (12,) as model.norm.weight"),
+        ("model.norm.weight", r"of shape \(12,\) as model.norm.weight"),
     ):
-        assert words in refusal(lambda name=name: PretrainedModel(model, name).output_embedding)
+        with pytest.raises(UserError, match=words):
+            PretrainedModel(model, name).output_embedding  # noqa: B018
 
 
 def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
@@ -131,8 +124,10 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     for named in (tmp_path, index):
         assert torch.equal(PretrainedModel(named).output_embedding.weight, HEAD)
     (tmp_path / "3.safetensors").write_bytes((tmp_path / "3.safetensors").read_bytes()[:-1])
-    said = refusal(lambda: PretrainedModel(tmp_path).output_embedding)
-    assert said.startswith(str(tmp_path / "3.safetensors")) and "expected whole safetensors" in said
+    with pytest.raises(
+        UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
+    ):
+        PretrainedModel(tmp_path).output_embedding  # noqa: B018
 
 
 def test_isotropy_of_a_transformers_model(model, tmp_path, text, capsys):
@@ -175,10 +170,8 @@ def test_neighbors_of_a_transformers_model(model, text):
 def test_words_follow_another_word(space, tmp_path):
     """The three ways to write the space before a word give the token of the word in running
     text."""
-    vocabulary = {
-        token: row for row, token in enumerate(["Ġ", "t", "h", "e", "s", "Ġs", "▁", "▁s", "▁t"])
-    }
-    merges = [("Ġ", "s"), ("▁", "s"), ("▁", "t")]
+    tokens = "Ġ t h e s Ġs ▁ ▁s ▁t".split()
+    vocabulary, merges = dict(zip(tokens, range(9), strict=True)), [*map(tuple, ("Ġs", "▁s", "▁t"))]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
     if space == "byte level":
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -201,7 +194,8 @@ def test_other_vocabularies(model, tmp_path, text):
     for other, words in (("second", "another vocabulary"), ("run", "of fairseq alone with --data")):
         models = open_models([model, tmp_path / other])
         assert isotropy(models).rows.keys() == {"m", other}
-        assert words in refusal(lambda models=models: isotropy(models, train_text=text))
+        with pytest.raises(UserError, match=words):
+            isotropy(models, train_text=text)
 
 
 def test_what_a_transformers_model_does_not_take(model):
@@ -211,19 +205,5 @@ def test_what_a_transformers_model_does_not_take(model):
         (lambda: neighbors(only, None, words=["<s>"]), "found '<s>', which the vocabulary"),
         (lambda: Checkpoint(model), "found neither checkpoint_best.pt"),
     ):
-        assert words in refusal(call)
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
-def test_a_hand_made_file_is_read_or_refused(file, model, text):
-    index = {"metadata": {}, "weight_map": dict.fromkeys(UNTIED, "model.safetensors")}
-    (model / "model.safetensors.index.json").write_text(json.dumps(index))
-    for changed in changes(json.loads((model / file).read_text())):
-        (model / file).write_text(json.dumps(changed))
-        with contextlib.suppress(UserError):
-            if file == "tokenizer.json":
-                vocabulary = TokenizerVocabulary.load(model / file, V).counted_in(text)
-                assert vocabulary.excluded.shape == (V,) and vocabulary.unused is not None
-            else:
-                opened = PretrainedModel(model / "model.safetensors.index.json")
-                assert opened.output_embedding.weight.shape == (V, D)
+        with pytest.raises(UserError, match=words):
+            call()
