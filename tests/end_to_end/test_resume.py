@@ -163,36 +163,28 @@ def lasting(state):
     return {**state, "cfg": None, "extra_state": extra, "optimizer_history": history}
 
 
-@pytest.fixture(scope="module")
-def whole(lm_data, tmp_path_factory):
-    """A training of 13 updates that nothing disturbs; the second epoch begins with the eighth."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    assert train(options(lm_data, folder, *AGG), f"{folder}.log") == 0
-    return folder
-
-
-MOMENTS = {  # with the temporary files that are left; the first save writes three files
-    "within an update of the next epoch, before it saves": (("update", 8), []),
-    "in validation": (("validation", 3), []),
-    "before a numbered checkpoint is renamed": (("written", 4), ["checkpoint_1_4.pt.tmp"]),
-    "between a numbered checkpoint and its copies": (("renamed", 4), []),
-}
-
-
-@pytest.mark.grid(1)
-@pytest.mark.parametrize("name", MOMENTS)
-def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, whole, tmp_path):
-    """With dropout; and nothing unfinished is left."""
-    (moment, unfinished), run = MOMENTS[name], tmp_path / "run"
-    arguments = options(lm_data, run, *AGG)
-    assert train(arguments, f"{run}.log", moment) == KILLED
-    assert [path.name for path in run.glob("*.tmp")] == unfinished
+def interrupted(folder, data, moment, *more, by=train, base=LM):
+    """The folders of two trainings with the same options, which have to be equal: one is killed at a
+    moment, and goes on."""
+    whole, run = folder / "whole", folder / "run"
+    assert by(options(data, whole, *more, base=base), f"{whole}.log") == 0
+    arguments = options(data, run, *more, base=base)
+    assert by(arguments, f"{run}.log", moment) == KILLED
     for path in run.glob("*.tmp"):
         path.write_bytes(path.read_bytes()[:20_000])  # as if it had been killed while it wrote
-    assert all(Checkpoint(path).state for path in run.glob("*.pt"))
-    assert train(arguments, f"{run}.log") == 0
-    assert_equal_trainings(run, whole)
-    assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
+    for path in run.glob("*.pt"):
+        assert Checkpoint(path).state
+    assert by(arguments, f"{run}.log") == 0
+    assert_equal_trainings(run, whole, "log" if by is train else "log.0")
+    return whole, run
+
+
+def test_a_killed_training_goes_on_bit_for_bit(lm_data, tmp_path):
+    """With dropout; it leaves a checkpoint that is not renamed, and then nothing unfinished. The
+    second epoch begins with the eighth of 13 updates."""
+    folders = interrupted(tmp_path, lm_data, ("written", 4), *AGG)
+    whole, run = ({path.name for path in folder.iterdir()} for folder in folders)
+    assert run == whole
 
 
 AWD = (
@@ -203,34 +195,27 @@ AWD = (
 )  # fmt: skip
 OF_AGG = "--criterion agg --agg-rare-fraction 0.3 "
 VARIANTS = {
-    "face, another β₂ of the embedding, two batches per update, seed of the epoch": (
+    "face, another β₂ of the embedding, two batches per update, seed of the epoch":
         "--criterion face --optimizer embedding_adam --embedding-beta2 0.9 --update-freq 2 "
-        "--update-ordered-indices-seed"
-    ),
-    "f2_softmax, coupled adam, schedule, sparse log": (
+        "--update-ordered-indices-seed",
+    "f2_softmax, coupled adam, schedule, sparse log":
         "--criterion f2_softmax --arch transformer_lm_f2 --optimizer coupled_adam --weight-decay "
-        "0.1 --lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3"
-    ),
+        "0.1 --lr-scheduler inverse_sqrt --warmup-updates 4 --log-interval 3",
     "freeze_rare, sharded data": "--criterion freeze_rare --freeze-fraction 0.4 --weight-decay 0.1",
-    "static group, current batch, batches of the epoch": (
-        OF_AGG + "--agg-static-after-epoch 1 --agg-count-current-batch --update-epoch-batch-itr "
-        "True"
-    ),
-    "translation, log-unigram bias, moving average": (
-        OF_AGG + "--arch transformer_unigram_tiny --store-ema --ema-decay 0.9"
-    ),
-    "some lines without likelihood": (
+    "static group, current batch, batches of the epoch":
+        OF_AGG + "--agg-static-after-epoch 1 --agg-count-current-batch --update-epoch-batch-itr True",
+    "translation, log-unigram bias, moving average":
+        OF_AGG + "--arch transformer_unigram_tiny --store-ema --ema-decay 0.9",
+    "some lines without likelihood":
         "--criterion unlikelihood_sequence --ul-prefix-length 6 --ul-completion-length 4 "
-        "--embedding-stats-interval 5"
-    ),
+        "--embedding-stats-interval 5",
     "awd-lstm, averaged after validations": OF_AGG + "--asgd-patience 1",
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
-    whole, run, more = tmp_path / "whole", tmp_path / "run", VARIANTS[name].split()
     data, base = lm_data, LM
     if "translation" in name:
         data, base = mt_data, MT
@@ -238,12 +223,10 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
         data = f"{lm_data}{os.pathsep}{lm_data}"
     elif name.startswith("awd-lstm"):
         base = AWD
-    assert train(options(data, whole, *more, base=base), f"{whole}.log") == 0
-    assert train(options(data, run, *more, base=base), f"{run}.log", ("update", 11)) == KILLED
-    assert train(options(data, run, *more, base=base), f"{run}.log") == 0
-    assert_equal_trainings(run, whole)
-    assert "null" not in Path(f"{run}.log").read_text()
-    assert '"ppl": "0"' not in Path(f"{run}.log").read_text()
+    more = VARIANTS[name].split()
+    whole, run = interrupted(tmp_path, data, ("update", 11), *more, base=base)
+    log = Path(f"{run}.log").read_text()
+    assert "null" not in log and '"ppl": "0"' not in log
     assert saved(whole)["optimizer_history"][-1]["num_updates"] == 13
 
 
@@ -251,11 +234,7 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
 def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
     """An epoch is 4 updates; the second worker goes with the first, while it writes a
     checkpoint."""
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert train_by_two(options(lm_data, whole, *AGG), f"{whole}.log") == 0
-    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log", ("written", 6)) == KILLED
-    assert train_by_two(options(lm_data, run, *AGG), f"{run}.log") == 0
-    assert_equal_trainings(run, whole, log="log.0")
+    interrupted(tmp_path, lm_data, ("written", 6), *AGG, by=train_by_two)
 
 
 @pytest.mark.slow
