@@ -3,7 +3,6 @@
 The texts of the papers are not part of the repository; without AGG_DATA/../papers, the tests are skipped.
 """
 
-import csv
 import html
 import os
 import re
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from scripts.table import read_table
 from tests.conftest import ROOT, read_lines
 
 PAPERS = Path(os.environ.get("AGG_DATA", ROOT.parent / "shared" / "data")).parent / "papers"
@@ -135,12 +135,9 @@ def text_of(name):
     return text
 
 
-def read_table(name):
+def table_of(name):
     """The names of the columns, and the numbers of each row."""
-    path = ROOT / "scripts" / f"{name}.tsv"
-    lines = [line for line in read_lines(path) if not line.startswith("#")]
-    (_, *columns), *rows = csv.reader(lines, delimiter="\t")
-    return columns, {row[0]: row[1:] for row in rows}
+    return read_table(ROOT / "scripts" / f"{name}.tsv")[1:]
 
 
 def follow_each_other(cells, text, gap):
@@ -175,7 +172,7 @@ def test_every_table_of_a_paper_is_compared():
 @pytest.mark.parametrize("name", TABLES)
 def test_columns_have_the_order_of_the_papers(name):
     by_file = {}
-    for column in read_table(name)[0]:
+    for column in table_of(name)[0]:
         file, _, measure = column.partition("/")
         if measure.partition(" ")[0] in MEASURES:
             by_file.setdefault(file, []).append([*map(MEASURES.index, measure.split())])
@@ -187,7 +184,7 @@ def test_columns_have_the_order_of_the_papers(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_numbers_are_those_of_the_paper(name):
     """Every one of them, but where nothing of a table is compared."""
-    text, (columns, table), compared = text_of(name), read_table(name), set()
+    text, (columns, table), compared = text_of(name), table_of(name), set()
     numbers = {}
     for row, cells in table.items():
         for index, cell in enumerate(cells):

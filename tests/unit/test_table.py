@@ -1,6 +1,5 @@
 """Tables of the papers: our numbers stand beside theirs."""
 
-import csv
 import json
 import re
 
@@ -10,16 +9,10 @@ from tokenizers import ByteLevelBPETokenizer
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import HUMAN
 from agg_fairseq.result import Result
-from scripts.table import main
+from scripts.table import main, read_table
 from scripts.texts import readable
 from scripts.wikitext103.f2_table_9 import wins
-from tests.conftest import ROOT, read_lines, table_cells
-
-
-def read(path):
-    lines = [line for line in read_lines(path) if not line.startswith("#")]
-    header, *rows = csv.reader(lines, delimiter="\t")
-    return header[1:], {row[0]: row[1:] for row in rows}
+from tests.conftest import ROOT, table_cells
 
 
 @pytest.fixture
@@ -132,20 +125,20 @@ def test_pairwise_results_of_choi_et_al():
     """Its Table 2 gives its Table 9 (a), with trigrams."""
     titles = {"PPL": "perplexity", "KLD": "kld", "MSJ-3": "ms_jaccard", "SB-3": "self_bleu", "Dist-3": "distinct",
               "Rep (%)": "repetition", "Uniq": "unique_tokens"}  # fmt: skip
-    header, numbers = read(ROOT / "scripts" / "wikitext103" / "f2-table-2.tsv")
-    models = {}
+    folder, models, printed = ROOT / "scripts" / "wikitext103", {}, 0
+    _, header, numbers = read_table(folder / "f2-table-2.tsv")
     for row, cells in numbers.items():
         models[row] = {}
         for column, cell in zip(header, cells, strict=True):
             name = titles.get(column.partition("/")[2].removesuffix(" total"))
             if name and cell != "-":
                 models[row][name] = float(cell.rstrip("k"))
-    human, printed = models.pop("human"), 0
-    for row, cells in read(ROOT / "scripts" / "wikitext103" / "f2-table-9.tsv")[1].items():
+    human = models.pop("human")
+    for row, cells in read_table(folder / "f2-table-9.tsv")[2].items():
         for other, cell in zip(models, cells, strict=False):
             if cell not in ("", "-"):
-                pair = models[row], models[other]
-                assert f"{wins(*pair, human)}-{wins(*pair[::-1], human)}" == cell, (row, other)
+                won = wins(models[row], models[other], human)
+                assert f"{won}-{wins(models[other], models[row], human)}" == cell, (row, other)
                 printed += 1
     assert printed == 10
 
