@@ -84,10 +84,8 @@ def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, codes, monkeypatc
 @pytest.mark.parametrize(
     ("language", "text", "expected"),
     [
-        ("en", "Don't stop, Mr. Smith!", "Don &apos;t stop , Mr. Smith !"),
         ("de", "Das ist z.B. „gut“ – so-so.", "Das ist z.B. &quot; gut &quot; - so @-@ so ."),
-        ("de", "Der Preis: 3.000,50 €", "Der Preis : 3.000,50 €"),
-        ("en", "R&D [1] <b> a|b", "R &amp; D &#91; 1 &#93; &lt; b &gt; a &#124; b"),
+        ("en", "R&D: don't", "R &amp; D : don &apos;t"),
         ("en", "a\u00adb c\u200bd\ufeff e\x07f", "a b c d e f"),
         ("en", "tab\tand\u00a0spaces\u3000 and\u2028lines\x85end\x1fs", "tab and spaces and lines end s"),
         # where sacremoses alone differs from Moses' scripts

@@ -102,12 +102,6 @@ def test_no_offset_of_a_model_that_has_diverged(groups, predictions):
         added(groups, (log_probs, target), keep_positions=True).fit_offsets()
 
 
-def test_no_offset_of_a_group_without_targets(groups, predictions):
-    log_probs, target = predictions
-    with pytest.raises(UserError, match="found no rare targets"):
-        added(groups, (log_probs, target % 7), keep_positions=True).fit_offsets()
-
-
 def test_unseen_tokens_keep_their_logits(predictions):
     groups = frequency_groups(torch.arange(V).flip(0))
     assert groups.names[-1] == "unseen"

@@ -112,13 +112,10 @@ def test_likeness_to_empty_texts():
     assert kl_divergence(empty, full) is None and kl_divergence(full, empty) is None
 
 
-@pytest.mark.parametrize("measure", [self_bleu, distinct, repetition, unique_tokens])
-def test_a_string_is_no_list_of_tokens(measure):
-    with pytest.raises(TypeError, match="got the string 'a b'"):
-        measure(["a b", "a c"])
-
-
-@pytest.mark.parametrize("measure", [kl_divergence, ms_jaccard])
-def test_a_string_is_no_reference(measure):
-    with pytest.raises(TypeError, match="got the string 'a b'"):
-        measure(cut("a"), ["a b"])
+def test_a_string_is_no_list_of_tokens():
+    for measure in (self_bleu, distinct, repetition, unique_tokens):
+        with pytest.raises(TypeError, match="got the string 'a b'"):
+            measure(["a b", "a c"])
+    for measure in (kl_divergence, ms_jaccard):
+        with pytest.raises(TypeError, match="got the string 'a b'"):
+            measure(cut("a"), ["a b"])
