@@ -62,32 +62,6 @@ def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_stock_generate_translates_what_hydra_train_saved(mt_data, tmp_path):
-    """Without --user-dir; the training has the folder of the package under another name."""
-    save = tmp_path / "mt"
-    (tmp_path / "plugin").symlink_to(USER_DIR)
-    (tmp_path / "mt.yaml").write_text(f"""# @package _group_
-common: {{user_dir: {tmp_path / "plugin"}, cpu: true}}
-task: {{_name: translation, data: {mt_data}}}
-model: {{_name: transformer_tiny}}
-criterion: {{_name: agg}}
-dataset: {{max_tokens: 64, num_workers: 0}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 2, lr: [0.01]}}
-checkpoint: {{save_dir: {save}}}
-""")
-    run_command(
-        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mt", cwd=tmp_path
-    )
-    printed = run_command(
-        "fairseq-generate", mt_data, "--path", save / "checkpoint_best.pt", "--gen-subset", "test", "--beam", "2",
-        "--cpu", "--max-tokens", "64",
-    ).stdout  # fmt: skip
-    assert "BLEU4 = " in printed
-
-
-@pytest.mark.slow
 def test_user_dir_in_every_form(lm_data, tmp_path):
     """From another folder than the checkout; a link has another name than the package. A bad option
     is one line."""
@@ -129,8 +103,4 @@ def test_example_runs_without_fairseq():
     printed = run_command("python", "-c", program).stdout
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]
     assert len(losses) == 9 and all(losses[start + 2] < losses[start] for start in (0, 3, 6))
-    rows = [
-        line.split("|")[2:8] for line in printed.splitlines() if line.startswith(("| MLE", "| AGG"))
-    ]
-    assert len(rows) == 3 and all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)
-    assert rows[0] != rows[1] != rows[2]
+    assert len({*re.findall(r"^\| (?:MLE|AGG).*?\|(.*)$", printed, re.MULTILINE)}) == 3

@@ -43,14 +43,8 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
     not run."""
     variables, first = table
     assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in first.stdout
-    assert rows(first.stdout.partition("AGG, Tables 8 and 9 ")[2])["agg"] == [
-        "15.51",
-        "not run",
-        "13737",
-        "not run",
-        "0.813",
-        "not run",
-    ]
+    cells = rows(first.stdout.partition("AGG, Tables 8 and 9 ")[2])["agg"]
+    assert cells == ["15.51", "not run", "13737", "not run", "0.813", "not run"]
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
     again = clone.run(TABLE, *LM, **{**variables, "DATA": moved})
     assert again.stdout == first.stdout
@@ -93,9 +87,7 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
     tiny = {"SIZE": "tiny", **new}
     for arguments, variables, said in (
         (["criterion.agg_alpha=0.05"], tiny, "Key 'agg_alpha' not in 'LikelihoodCriterionConfig'"),
-        (["x"], tiny, "found the argument 'x'"),
         ([], {"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
-        ([], {"RUNS": "a b"}, "expected a plain path"),
         ([], {"RUNS": "a:b"}, "expected a plain path"),
         ([], {"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),
         ([], {"JOBS": 0}, "found JOBS=0 GPUS=; expected whole numbers of 1 or more"),
@@ -122,13 +114,6 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     models = "agps-base-mle agps-base-agps"
     printed = clone.run("reproduce.sh", "agps-tables-1-3", DRY_RUN=1, MODELS=models).stdout
     assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
-    given = {"DRY_RUN": "plan", "DATA": clone.root, "RUNS": "runs/x"}
-    for script, output in (
-        ("ours/cures.sh", "runs/x"),
-        ("ours/fine-tuning.sh", "runs/x/old"),
-        ("wikitext103/agg-table-3.sh", "runs/x/data/wikitext103-gpt2"),
-    ):
-        assert f"--output {output} " in clone.run(script, **given).stdout
     assert not new.exists()
 
 
