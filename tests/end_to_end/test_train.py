@@ -28,26 +28,18 @@ hydra: {run: {dir: "${checkpoint.save_dir}/hydra"}, job: {chdir: false}}
 
 @pytest.mark.slow
 def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
-    """A finished one is left alone, and other settings are refused. Relative paths of where the
-    user is; the tokens that are told are trained, in batches of ten sequences: no multiple of 8, to
-    which fairseq would cut them."""
+    """Paths are relative to where the user is. The tokens that are told are trained, in batches of
+    ten sequences: no multiple of 8, to which fairseq would cut them."""
     folder = tmp_path / "the user’s folder"
     shutil.copytree(lm_data, folder / "data")
     (folder / "own.yaml").write_text(CONFIG)
+    run = folder / "runs" / "one two"
 
-    def trained(updates, *overrides, **options):
+    def trained(updates):
         given = ("own", "task.data=data", "checkpoint.save_dir=runs/one two")
-        given += (f"optimization.max_update={updates}", *overrides)
-        return clone.run("train.sh", *given, cwd=folder, **options)
+        return clone.run("train.sh", *given, f"optimization.max_update={updates}", cwd=folder)
 
     assert "train: 320 tokens per update = 1 x 160 x 2 " in trained(3).stderr
-    run = folder / "runs" / "one two"
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.name != ".lock"}
-    assert "is trained already" in trained(3).stderr
-    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    for other in ("criterion.agg_rare_fraction=0.4", "optimization.max_update=6"):
-        refused = trained(3, other, check=False)
-        assert refused.returncode == 2 and "holds a training of other settings (" in refused.stderr
     (run / "done").unlink()  # as a training that was interrupted leaves it
     settings = json.loads((run / "settings.json").read_text())
     (run / "settings.json").write_text(json.dumps(settings | {"optimization.max_update": 6}))
