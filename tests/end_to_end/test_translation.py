@@ -10,10 +10,8 @@ from itertools import zip_longest
 import pytest
 
 from scripts.data.encode import encode
-from tests.commands import save_model
-from tests.conftest import USER_DIR, read_lines, run_command, sentence_pairs, write_lines
+from tests.conftest import read_lines, sentence_pairs, write_lines
 from tests.preparing import binarized, prepare, refused
-from tests.small_trainings import MT
 
 SPLITS = {"train": 1200, "valid": 60, "test": 80}
 """Sentences that each split has; the first are more than a process is handed at a
@@ -117,21 +115,6 @@ def test_sentences_of_data_bin(corpus, prepared):
     assert english.read_bytes() == german.read_bytes()
     manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["corpus"] == "some" and manifest["tokenizer"] == "moses"
-
-
-@pytest.mark.slow
-def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tmp_path):
-    """S is what the model reads: the tokens of data-bin."""
-    pytest.importorskip("fastBPE")
-    data, codes = prepared / "data-bin", prepared / "tokenizer" / "codes"
-    checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=MT)
-    write_lines(tmp_path / "input", sentences_of(prepared, "valid.en")[:3])
-    options = f"-s en -t de --bpe fastbpe --bpe-codes {codes} --cpu --beam 1 --max-len-b 3".split()
-    options += ["--user-dir", USER_DIR, "--path", checkpoint, "--input", tmp_path / "input"]
-    printed = run_command("fairseq-interactive", data, *options).stdout
-    read = [line.split("\t")[1] for line in printed.splitlines() if line.startswith("S-")]
-    lines = binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]
-    assert read == [" ".join(line) for line in lines]
 
 
 def test_validation_from_the_training_pairs(corpus, tmp_path):

@@ -125,13 +125,11 @@ def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *(({name: -1}, f"expected {name} of at least 0, got -1") for name in ("lr", "eps", "weight_decay")),
-        *(({"betas": betas}, r"expected betas in \[0, 1\)")
-          for betas in ((0.9, 1.0), (-0.1, 0.9), (0.9, torch.tensor([0.9, 1.0])))),
-    ],
+    ("name", "value"),
+    [("lr", -1), ("eps", -1), ("weight_decay", -1), ("betas", (0.9, 1.0)), ("betas", (-0.1, 0.9)),
+     ("betas", (0.9, torch.tensor([0.9, 1.0])))],
 )  # fmt: skip
-def test_options_out_of_range(options, message):
-    with pytest.raises(ValueError, match=message):
-        EmbeddingAdam([torch.nn.Parameter(torch.zeros(2, 2))], **options)
+def test_options_out_of_range(name, value):
+    expected = r"betas in \[0, 1\)" if name == "betas" else f"{name} of at least 0, got -1"
+    with pytest.raises(ValueError, match=f"expected {expected}"):
+        EmbeddingAdam([torch.nn.Parameter(torch.zeros(2, 2))], **{name: value})

@@ -110,13 +110,6 @@ def test_gates_come_from_the_updates_before(threshold):
         assert gates.g1.equal(expected.g1) and gates.g2.equal(expected.g2)
 
 
-def test_the_update_under_way_may_count():
-    """As one update more than there are in memory, so that the first update is gated too."""
-    objective = AggObjective(V, alpha=0.6, window=3, count_current_batch=True)
-    for number, gates in enumerate(gates_of(objective, range(2))):
-        assert torch.equal(gates.rare, counts(*range(number + 1)) / (number + 1) < 0.6)
-
-
 def test_a_fixed_group_stays():
     objective = AggObjective(V, rare_fraction=0.3, window=2)
     for seed in range(5):
