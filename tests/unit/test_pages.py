@@ -75,9 +75,13 @@ def test_readme_is_short_and_links_every_page():
     assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= {*linked}
 
 
+def plain(text):
+    """A text in one line, without links, emphasis and quotes."""
+    return " ".join(re.sub(r"[*`†]|\[([^]]*)\]\([^)]*\)", r"\1", text).split())
+
+
 def cells(line):
-    texts = re.split(r"(?<!\\)\|", line.strip().strip("|"))
-    return [" ".join(re.sub(r"[*`†]|\[(.*?)\]\(.*?\)", r"\1", text).split()) for text in texts]
+    return [*map(plain, re.split(r"(?<!\\)\|", line.strip().strip("|")))]
 
 
 def read_results(file):
@@ -195,6 +199,17 @@ def is_hit(predicted, measured):
     return predicted * measured > 0 and near
 
 
+def predicted():
+    """How many trainings there were for the rule, how many were hits, and on how many texts, in
+    words; and the misses."""
+    rows, misses = results("rule"), []
+    for row in rows.values():
+        if not is_hit(row["predicted"][0], row["seed 1"][0]):
+            misses.append(row["seed 1"])
+    texts = [name for name in rows if not name.startswith("the same")]
+    return WORDS[len(rows)], WORDS[len(rows) - len(misses)], WORDS[len(texts)], misses
+
+
 def gains():
     """s of each training with 0.999, and the measured change of the perplexity, both in percent."""
     for file, title in (("rule", "three seeds"), ("rule-chosen", "measured")):
@@ -222,25 +237,22 @@ def readme():
         changes = span([-change for s, change in gains() if low <= s < high], 1, "%")
         gap = f"{low}% to {high}% | " if low else "below 1% | nearly the same (one training: "
         yield f"{gap}{changes} lower"
-    rule = results("rule")
-    hits = [is_hit(row["predicted"][0], row["seed 1"][0]) for row in rule.values()]
-    texts = [name for name in rule if not name.startswith("the same")]
-    yield f"before {WORDS[len(hits)]} trainings"
-    yield f"million parameters, {WORDS[len(texts)]} texts)"
-    yield f"[right for {WORDS[sum(hits)]}]"
-    yield f"then before {WORDS[len(results('kept-texts'))]} on other texts, one [of 42 million]"
+    trainings, hits, texts, _ = predicted()
+    yield f"before {trainings} trainings"
+    yield f"million parameters, {texts} texts)"
+    yield f"right for {hits}"
+    yield f"then before {WORDS[len(results('kept-texts'))]} on other texts, one of 42 million"
     claims = facts("which-cure")["claims"]
     for claim, total in (("0.999 for 0.98", "PPL total"), ("agg for mle", "calibrated PPL total")):
         changes = claims[claim]
-        group = "[within](docs/glossary.md)" if total == "PPL total" else "within"
-        yield f"{signed(changes[total])}, {group} the rare group {signed(changes['PPL within rare'])}"
+        yield f"{signed(changes[total])}, within the rare group {signed(changes['PPL within rare'])}"
     yield f"at s = {claims['0.999 for 0.98']['s']}%: "
     of_all, alone = (row["change"] for row in [*results("larger-seeds").values()][1:])
     yield f"lowers the perplexity by {-alone[0]:.1f}% ± {alone[1]:.1f} (three seeds)"
     yield f"for all parameters by {-of_all[0]:.1f}% ± {of_all[1]:.1f};"
     larger = results("larger")
     new, old = (larger[name]["PPL total"] for name in ("AGG, β₂ = 0.98", "likelihood, β₂ = 0.98"))
-    yield f"with the default α, [{signed(percent(new, old))}]"
+    yield f"with the default α, {signed(percent(new, old))}"
     texts = ("captions", "documentation", "GCIDE")
     old = (gain_of_old_text(text, "1%", "old") for text in texts)
     (new,) = {f"{gain_of_old_text(text, '1%', 'new'):.0f}%" for text in texts}
@@ -248,7 +260,7 @@ def readme():
     joint, decoupled = (
         row["Uniq"][0] for (model, *_), row in results("f2").items() if model == "MefMax"
     )
-    yield f"[{WORDS[round(decoupled / joint)]} times]"
+    yield f"{WORDS[round(decoupled / joint)]} times"
     yield f"β₂ = 0.95, that is {50_257 / (math.log(2) / 0.05 * 5e5):.1%}"
 
 
@@ -264,33 +276,33 @@ def rule():
     assert ratios == sorted(ratios, reverse=True)
     yield "the wider the model, the better was W alone"
     chosen = results("rule-chosen").values()
-    yield f"{WORDS[len(chosen)].capitalize()} trainings, in [rule-chosen.json]"
+    yield f"{WORDS[len(chosen)].capitalize()} trainings, in rule-chosen.json"
     shares, falls = ([abs(row[title][0]) for row in chosen] for title in ("s", "measured"))
     yield f"s of {span(shares, 1, '%')}, the perplexity fell by {span(falls, 1, '%')}"
-    rows = results("rule")
-    misses = [row for row in rows.values() if not is_hit(row["predicted"][0], row["seed 1"][0])]
-    texts = [name for name in rows if not name.startswith("the same")]
-    yield f"{WORDS[len(rows) - len(misses)]} of {WORDS[len(rows)]}, on {WORDS[len(texts)]} texts"
-    yield from (f"| {signed(row['seed 1'])} (miss) |" for row in misses)
+    trainings, hits, texts, misses = predicted()
+    yield f"{hits} of {trainings}, on {texts} texts"
+    for miss in misses:
+        yield f"| {signed(miss)} (miss) |"
     *_, (_, demo) = gains()
     yield f"−1.5%, and {signed(demo)} was measured"
-    once = {name: "{} ± {}".format(*row["without"]) for name, row in results("seen-once").items()}
-    yield f"without `<unk>` from {once['β₂ = 0.98']} to {once['0.999']}"
-    yield f"({once['0.999, dropout 0.2']})"
+    once = results("seen-once")
+    mean, deviation = once["β₂ = 0.98"]["without"]
+    more, its_deviation = once["0.999"]["without"]
+    yield f"without <unk> from {mean} ± {deviation} to {more} ± {its_deviation}"
+    yield "({} ± {})".format(*once["0.999, dropout 0.2"]["without"])
 
 
 def which_cure():
     claims = facts("which-cure")["claims"]
     beta2, of_agg = claims["0.999 for 0.98"], claims["0.999 for agg with 0.98"]
-    within = (size(beta2[f"PPL within {name}"]) for name in ("frequent", "medium", "rare"))
-    yield f"lowers the total by {size(beta2['PPL total'])}, and PPL within by " + (
-        "{} (frequent), {} (medium) and {} (rare)".format(*within)
-    )
+    yield f"lowers the total by {size(beta2['PPL total'])}, and PPL within by"
+    yield f"{size(beta2['PPL within frequent'])} (frequent), {size(beta2['PPL within medium'])} (medium)"
+    yield f"and {size(beta2['PPL within rare'])} (rare)"
     yield f"{size(of_agg['PPL total'])} below that of AGG with 0.98"
     agg, agg_999 = claims["agg for mle"], claims["agg for mle, 0.999"]
     for changes in (of_agg, agg):
         yield f"(both calibrated: {size(changes['calibrated PPL total'])})"
-    for verb, changes in (("lowers", agg), ("**With 0.999, it raises**", agg_999)):
+    for verb, changes in (("lowers", agg), ("With 0.999, it raises", agg_999)):
         yield f"{verb} the total by {size(changes['PPL total'])}"
         yield f", and PPL within rare by {size(changes['PPL within rare'])}."
     bias = claims["bias-fixed for mle"]
@@ -311,7 +323,7 @@ def which_cure():
 
 def why():
     x = {name: row["x"][0] for name, row in results("n-and-x").items()}
-    yield f"x is [{min(x.values())} to {max(x.values())}](results/n-and-x.json)"
+    yield f"x is {min(x.values())} to {max(x.values())}"
     yield f"{x['AGG, the released code']} for AGG's, with 0.98, but also {x['F²-Softmax']} for"
     point = results("pushes-and-pulls")["N = 76, β₂ = 0.98", "16"]
     x, ratio = point["x"][0], point["pushes/pulls"][0]
@@ -321,24 +333,22 @@ def why():
     yield f"lowers the total by {total}, and PPL within rare by {within}"
 
 
-def ratios(rows, name, to, part=0, size=None):
-    """The ratios of time (part 0) or memory (1) of two rows, at one size or at all."""
-    sizes = [size] if size else [one for one, values in rows[name].items() if values]
-    return [rows[name][size][part] / rows[to][size][part] for size in sizes]
+def ratios(rows, name, to):
+    """The ratios of time of two rows, at all sizes."""
+    return [values[0] / rows[to][size][0] for size, values in rows[name].items() if values]
 
 
 def performance_on_a_gpu():
     of, of_f2, about = results("gpu-criterions"), results("gpu-f2"), facts("gpu-criterions")
-    yield f"`mle` takes {span(ratios(of, 'mle', 'compiled cross_entropy'), 2)} times"
-    yield f"`agg` takes {span(ratios(of, 'agg', 'mle'), 2)} times as long as `mle`"
-    optimizers = next(iter(about["claims"].values()))
-    own, foreach, fused = (  # 1.245 is 1.25
-        f"{optimizers[name] + 1e-9:.2f}"
-        for name in ("EmbeddingAdam", "AdamW, foreach", "AdamW, fused")
-    )
-    yield f"takes {own} ms, of AdamW {foreach}, fused {fused}"
+    yield f"mle takes {span(ratios(of, 'mle', 'compiled cross_entropy'), 2)} times"
+    yield f"agg takes {span(ratios(of, 'agg', 'mle'), 2)} times as long as mle"
+    milliseconds = {}
+    for name, number in next(iter(about["claims"].values())).items():
+        milliseconds[name] = f"{number + 1e-9:.2f}"  # 1.245 is 1.25
+    words = "takes {EmbeddingAdam} ms, of AdamW {AdamW, foreach}, fused {AdamW, fused}"
+    yield words.format_map(milliseconds)
     to_mle = ratios(of_f2, "MefMax", "mle")
-    yield f"MefMax takes {to_mle[0]:.2f} and {to_mle[1]:.2f} times as long as `mle`"
+    yield f"MefMax takes {to_mle[0]:.2f} and {to_mle[1]:.2f} times as long as mle"
     smoothed = ratios(of_f2, "MefMax, label smoothing 0.1", "mle")
     yield f"With label smoothing, it takes {span(smoothed)} times"
     for decoding in ("joint", "greedy-class", "sample-class"):
@@ -347,14 +357,14 @@ def performance_on_a_gpu():
             full = f"generation, full softmax, {end}"
             found += ratios(of_f2, f"generation, {decoding}, {end}", full)
         takes = f"takes {span(found)} times as long as the full softmax"
-        yield f"`{decoding}` {takes if decoding == 'joint' else span(found)}"
+        yield f"{decoding} {takes if decoding == 'joint' else span(found)}"
 
 
 def huggingface():
-    words = "{} with `mle`, {} with `mle` and 0.999, {} with `agg` (window of 20), {} with `agg` and a fixed bias"
-    *found, last = (row["PPL total"][0] for row in results("huggingface").values())
-    yield words.format(*found)
-    yield f"{last} with the bias and 0.999"
+    mle, beta2, agg, bias, both = (row["PPL total"][0] for row in results("huggingface").values())
+    yield f"{mle} with mle, {beta2} with mle and 0.999, {agg} with agg (window of 20)"
+    yield f"{bias} with agg and a fixed bias"
+    yield f"{both} with the bias and 0.999"
 
 
 def results_md():
@@ -374,8 +384,8 @@ def results_md():
     alone, of_all = (larger[f"β₂ = 0.999{of}"]["change"] for of in (" for W alone", ""))
     yield f"by {-alone[0]:.1f}% ± {alone[1]:.1f} for W alone"
     yield f"by {-of_all[0]:.1f}% ± {of_all[1]:.1f} for all parameters"
-    f2 = {(name, decoding): row["PPL total"] for (name, _, decoding), row in results("f2").items()}
-    yield f"{-percent(f2['MefMax', 'joint'], f2['none (MLE)', 'joint']):.1f}% *below* that"
+    mle, mefmax, *_ = (row["PPL total"] for row in results("f2").values())
+    yield f"{-percent(mefmax, mle):.1f}% below that"
 
 
 def awd_lstm():
@@ -388,11 +398,10 @@ def awd_lstm():
 
 
 def method():
-    windows = facts("which-cure")["claims"][
-        "window, 4,080 updates with 0.98, seed 1, version 0.2.0"
-    ]
-    yield f"{windows['mle']} with plain likelihood, {windows['one epoch']} with AGG and a window of"
-    yield f"{windows['200']} with a window of 200"
+    claims = facts("which-cure")["claims"]
+    ppl = claims["window, 4,080 updates with 0.98, seed 1, version 0.2.0"]
+    yield f"{ppl['mle']} with plain likelihood, {ppl['one epoch']} with AGG and a window of"
+    yield f"{ppl['200']} with a window of 200"
 
 
 def fine_tuning():
@@ -420,12 +429,12 @@ CLAIMS = {
 
 @pytest.mark.parametrize("page", CLAIMS)
 def test_sentences_have_the_numbers_of_the_files(page):
-    text = " ".join((ROOT / page).read_text().split())
+    text = plain((ROOT / page).read_text())
     assert not [sentence for sentence in CLAIMS[page]() if sentence not in text]
 
 
 def test_every_percentage_of_the_readme_is_compared():
-    text = " ".join(without_code(README).split())
+    text = plain(without_code(README))
     for sentence in readme():
         text = text.replace(sentence, "")
     # of old text; s above 1%; rarest
