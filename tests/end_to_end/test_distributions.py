@@ -22,7 +22,6 @@ def files_of(folder):
 
 @pytest.mark.slow
 def test_wheel_and_sdist(lm_data, tmp_path):
-    """The wheel is installed into an empty folder, and trains from there."""
     source = tmp_path / "source"
     for folder in ("agg_fairseq", "benchmarks", "configs", "docs", "examples", "scripts", "tests"):
         shutil.copytree(
@@ -51,7 +50,6 @@ def test_wheel_and_sdist(lm_data, tmp_path):
 
 
 def test_a_release_has_one_version_and_date():
-    """Of the package, CITATION.cff and CHANGELOG.md, which may still be unreleased."""
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.MULTILINE).groups()

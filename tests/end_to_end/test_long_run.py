@@ -61,8 +61,6 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
 
 
 def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
-    """For K = 5 and K = 50,000; the window holds eight bytes for each distinct token of an
-    update."""
     found = set()
     for window in (5, 50_000):
         counter = TokenCounter(100, window)

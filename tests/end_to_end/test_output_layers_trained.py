@@ -37,7 +37,6 @@ def train(data, save, kind, *arguments):
 
 @pytest.fixture(scope="module")
 def language_models(lm_data, tmp_path_factory):
-    """Checkpoint and log of each kind."""
     folder = tmp_path_factory.mktemp("lm-kinds")
     return {kind: train(lm_data, folder / kind, kind) for kind in ("f2", "unigram")}
 
@@ -51,7 +50,6 @@ def without_training_data(data, folder):
 def test_evaluation_and_texts_need_no_training_data(
     language_models, lm_data, kind, tmp_path, capsys
 ):
-    """The perplexity of fairseq-eval-lm is that of the log; the matrix is named as it is."""
     checkpoint, log = language_models[kind]
     data = without_training_data(lm_data, tmp_path)
     expected = float(re.findall(r'"valid_ppl": "([\d.]+)"', log)[-1])

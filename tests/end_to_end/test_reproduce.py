@@ -19,7 +19,6 @@ TABLE = "wikitext103/agg-tables-4-8-9.sh"
 
 @pytest.fixture(scope="module")
 def table(clone, prepared_data, tmp_path_factory):
-    """Two of the rows of a table: its variables, and what was printed."""
     variables = {
         "SIZE": "tiny",
         "DATA": prepared_data,
@@ -60,7 +59,6 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
 
 
 def test_what_was_made_of_something_else_is_made_anew(clone, table, tmp_path):
-    """By another command, or of trainings with other settings; also in a folder that has moved."""
     runs = shutil.copytree(table[0]["RUNS"], tmp_path / "runs")
     picture, pictures = runs / "agg-figure-5.png", []
     for models, updates, made in (
@@ -101,8 +99,6 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
 
 
 def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
-    """AGG's Table 3 with another α, at the size of the paper, without a GPU; and by the index,
-    AGPS."""
     new = tmp_path / "new"
     variables = {"DRY_RUN": 1, "ALPHA": "0.05", "GPUS": 8, "RUNS": new}
     printed = clone.run("wikitext103/agg-table-3.sh", **variables).stdout
@@ -160,7 +156,6 @@ def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
 
 
 def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
-    """And the help of a table is its header and the variables."""
     listed = clone.run("reproduce.sh", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == SCRIPTS and all("  " in line for line in listed)
     result = clone.run("reproduce.sh", "agg-12", check=False)

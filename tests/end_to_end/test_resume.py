@@ -284,7 +284,6 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
 
 @pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
-    """In its folder with a new optimizer, or in another one, which then resumes by itself."""
     mle, tuned = tmp_path / "mle", tmp_path / "tuned"
     likelihood = ("--criterion", "mle", "--max-update", "3")
     assert train(options(lm_data, mle, *likelihood), f"{mle}.log") == 0

@@ -39,7 +39,6 @@ def test_a_second_run_installs_nothing(copy):
 
 @pytest.mark.parametrize("no_wheel", ["", "1"])
 def test_without_a_compiler(copy, no_wheel):
-    """It is needed only where fairseq has no wheel; what is compiled besides is left out."""
     (copy / "bin").mkdir()
     for name in "bash cat cksum cp dirname env grep mkdir mktemp rm uname".split():
         if found := shutil.which(name):

@@ -49,7 +49,6 @@ OURS = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Of all tables of papers, which share what they have in common."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -116,7 +115,6 @@ def test_tables_and_figures_of_papers(clone, runs, words, pairs, similar, name):
 
 
 def test_data_sets_of_words_that_are_missing_are_left_out(clone, runs, words, similar):
-    """The text of Table 6, which few have, and nothing else."""
     given = {"SIZE": "tiny", "RUNS": runs, "MODELS": "mle agg", "DATA": words, "AGG_DATA": runs}
     (runs / "word-similarity").mkdir()
     shutil.copy(similar / "word-similarity" / "RG65.txt", runs / "word-similarity")
@@ -152,8 +150,6 @@ def test_the_demo_by_its_script(clone, words, tmp_path):
 
 
 def test_fine_tuning_on_another_text(clone, tmp_path):
-    """In the tokens of the old one, by the occurrences in the new one; what moves, and what does
-    not; and a picture."""
     models = ("before", "adam", "frozen-absent", "old-10")
     variables = {"RUNS": tmp_path / "runs", "MODELS": " ".join(models), "VOCABULARY": 500}
     variables["DATA"] = write_splits(tmp_path / "old", documentation(), 300, 40, 40)
@@ -173,7 +169,6 @@ def test_fine_tuning_on_another_text(clone, tmp_path):
 
 
 def test_multi30k_to_bleu(clone, pairs, tmp_path):
-    """A model with options of its own, and both ways to decode the factorized layer."""
     given = {"DATA": pairs, "RUNS": tmp_path / "runs", "MODELS": "bias-agg-0.3 f2"}
     table = rows(clone.run("ours/multi30k.sh", *MT, **given).stdout)
     assert all(

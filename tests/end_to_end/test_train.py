@@ -82,7 +82,6 @@ AGG, F2 = "configs/wikitext103/agg", ("configs/wikitext103/mle", "size=f2")
     ],
 )
 def test_an_update_keeps_its_tokens(launch, config, gpus, tokens, batches):
-    """Also what the user sets is divided among the GPUs."""
     status, command, said = launch(*config, gpus=gpus)
     assert status == 0
     assert f"train: {tokens:,} tokens per update = {gpus} x {batches[0]:,} x {batches[1]} " in said
@@ -139,7 +138,6 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
 
 
 def test_bf16_takes_the_place_of_fp16(launch):
-    """fairseq would take the latter of the two; unlike --bf16, this does not mean a TPU."""
     given = ["common.bf16=true", "task.data=d", "checkpoint.save_dir=s"]
     common = with_defaults(composed(AGG, given)[2]).common
     assert (common.bf16, common.fp16, common.tpu) == (True, False, False)
@@ -147,7 +145,6 @@ def test_bf16_takes_the_place_of_fp16(launch):
 
 
 def test_criterions_are_built_before_anything_is_trained(monkeypatch, capsys):
-    """Their options are checked by themselves, and nobody else."""
     for config, option, message in (
         ("wikitext103/agg", "criterion.agg_alpha=5", "alpha"),
         ("wikitext103/agps", "criterion.agps_mu1=0", "mu1"),

@@ -46,7 +46,6 @@ TEXTS = {
 
 @pytest.fixture
 def archives(tmp_path):
-    """Archives of WMT14's names and layout, of a few lines each."""
     folder = tmp_path / "archives"
     folder.mkdir()
     for name, members in MEMBERS.items():
@@ -86,7 +85,6 @@ def prepared(corpus):
 
 
 def sentences_of(prepared, name):
-    """The sentences of data-bin, as fairseq gives them to a model, as text."""
     split, language = name.split(".")
     lines = binarized(prepared, f"{split}.en-de.{language}", f"dict.{language}.txt")
     return [" ".join(line).replace("@@ ", "") for line in lines]
@@ -150,7 +148,6 @@ def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_th
 
 
 def test_preparation_with_sentencepiece(corpus, tmp_path):
-    """On plain text, and all pairs are kept; also of another pair of languages."""
     options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
     prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
     french = shutil.copytree(corpus, tmp_path / "french")

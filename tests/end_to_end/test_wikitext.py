@@ -23,7 +23,6 @@ def manifest_of(folder):
 
 @pytest.mark.parametrize("write", [write_zip, write_tar, write_files, write_parquet])
 def test_every_form_gives_the_same_text(tmp_path, write):
-    """Every line, the empty ones too."""
     write(tmp_path / "given", TEXTS)
     first = prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
     assert first.stderr.count("is not that of wikitext-2-v1") == 3
@@ -69,8 +68,6 @@ def test_the_text_is_known_by_its_content(tmp_path):
 
 
 def test_ids_of_gpt2(tmp_path, shared_data):
-    """Those of WikiText-103, by default. The files of the tokenizer are checked, and kept with the
-    data."""
     write_files(tmp_path / "given", TEXTS)
     gpt2 = tmp_path / "data" / "downloads" / "gpt2_bpe"
     shutil.copytree(shared_data / "gpt2-bpe", gpt2)

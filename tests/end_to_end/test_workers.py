@@ -160,7 +160,6 @@ def run_worker(trainings, folder, rank, options):
 
 @pytest.fixture(scope="module")
 def checkpoint(lm_data, tmp_path_factory):
-    """Of a model with two classes, to be tuned."""
     folder = tmp_path_factory.mktemp("f2")
     options = (*CASES["f2"].options(None), "--f2-classes", 2, "--max-update", 2)
     called("train", lm_data, *options, "--save-dir", folder)

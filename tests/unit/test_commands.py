@@ -53,7 +53,6 @@ RANGES = {name: option["type"] for name, option in OPTIONS.items() if "type" in 
 
 @pytest.mark.parametrize("name", RANGES)
 def test_a_number_out_of_range_is_refused_in_one_line(name, capsys):
-    """By every command that has the option, before anything is opened; --help shows the range."""
     option, values = f"--{name.replace('_', '-')}", ["nan", "inf", "x", RANGES[name].least - 1]
     values += [RANGES[name].least] * ("(" in RANGES[name].ends)
     values += [RANGES[name].most + (")" not in RANGES[name].ends)] * (RANGES[name].most < math.inf)

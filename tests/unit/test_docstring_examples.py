@@ -24,7 +24,6 @@ def test_examples_in_docstrings(path):
 
 
 def test_the_training_loop_of_the_page():
-    """Runs as it is pasted: counts each batch, and gates all updates but the first."""
     page = (ROOT / "docs" / "method.md").read_text()
     [program] = [
         text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Objective" in text

@@ -56,7 +56,6 @@ def test_equations(kind):
     [("rows", torch.float32), ("rows", torch.float16), ("coupled", torch.bfloat16)],
 )
 def test_weights_are_updated_in_float32_and_the_state_stays_as_it_is(kind, dtype):
-    """It is not rounded to the dtype of the weights, as torch would."""
     weight, gradient = torch.randn(7, 4).to(dtype), torch.randn(7, 4).to(dtype)
     found, optimizer = trained(weight, [gradient], KINDS[kind], **OPTIONS)
     wide, _ = trained(weight.float(), [gradient.float()], KINDS[kind], **OPTIONS)

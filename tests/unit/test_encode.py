@@ -19,7 +19,6 @@ ODD = [
 
 
 def test_words_are_those_of_fairseq():
-    """A carriage return would end a line of it."""
     assert list(encode.encode("words", "", ["a\rb", "", " c\u2028 d "])) == ["a b", "", "c d"]
 
 

@@ -53,7 +53,6 @@ def test_best_of_several_hypotheses(tmp_path, scores, best):
     "text", ["", "T-0", "a\u2028b\u0085c", "Translated 5 sentences", "日本 \\"]
 )
 def test_characters_of_texts_are_kept(tmp_path, text):
-    """A byte-order mark is none."""
     lines = sentence(0, text, [(-1, text)])
     log = read(tmp_path, [f"\ufeff{lines[0]}", *lines[1:]])
     assert log.references == log.tokens == log.texts == [text]

@@ -101,8 +101,6 @@ def test_candidates_are_earlier_targets_of_the_same_row():
     [(False, "mean", 0.1), (True, "mean", 0.0), (True, "sum", 0.1), (False, "none", 0.1), (True, "none", 1.0)],
 )  # fmt: skip
 def test_takes_the_place_of_the_function_of_torch(with_bias, reduction, smoothing):
-    """With the same arguments, in value and gradients, also with a vector of features and where
-    each loss has a factor of its own."""
     h, w, b, y, factors, _ = problem()
     linear_bias = b if with_bias else None
     options = {"reduction": reduction, "label_smoothing": smoothing}
@@ -132,7 +130,6 @@ def test_losses_without_reduction_are_gated_too():
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
 def test_which_tensors_receive_a_gradient(wanted):
-    """Of H and W, those that ask for it; gates and the other outputs never."""
     h, w, _, y, _, gates = problem()
     for tensor, is_wanted in zip((h, w), wanted, strict=True):
         tensor.requires_grad_(is_wanted)
@@ -209,7 +206,6 @@ def test_large_logits_stay_finite_and_small_losses_keep_their_digits():
 
 
 def test_second_derivatives_and_a_second_backward_are_an_error():
-    """Without one, they would lack the part of this operation."""
     h, w, _, y, *_ = problem()
     for tensor in (h, w):
         loss = gated_likelihood(torch.tanh(h), w, y).loss + tensor.square().sum()

@@ -109,8 +109,6 @@ def gates(y, **changes):
 
 
 def test_equation_15():
-    """Its three sums for rare words, and Eq. 5 for the others."""
-
     def gate(token, target):
         mu = MU2 if RARE[target] else MU1
         return min(COUNTS[token].item() / mu, 1) if RARE[token] and token not in y else 1
@@ -138,7 +136,6 @@ def test_rank_of_an_unsorted_vocabulary():
 
 
 def test_the_batches_of_a_training():
-    """Targets of the batch are not held back; a dummy batch has none."""
     options = {"rare_rank": 4, "mu1": MU1, "mu2": MU2, "excluded": torch.arange(8) == 7}
     objective = AgpsObjective(8, counts=COUNTS, **options)
     rare = objective.rare

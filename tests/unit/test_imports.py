@@ -75,7 +75,6 @@ def test_imports_point_one_way():
 
 
 def test_imports_without_fairseq_and_transformers():
-    """With all of both made impossible to import, in a process of its own."""
     program = f"""
 import importlib, sys, torch
 for name in ("fairseq", "fairseq_cli", "hydra", "omegaconf", "transformers", "accelerate", "safetensors"):

@@ -130,7 +130,6 @@ def test_weights_of_face_by_hand():
 
 @pytest.mark.parametrize("method", ["agg", "agg, fixed", "face"])
 def test_a_state_goes_on_exactly(method):
-    """From a file, in the middle of an update, into an objective that has counted something else."""
     if method == "face":
         first, second = FaceObjective(V), FaceObjective(V)
     else:

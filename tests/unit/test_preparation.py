@@ -61,7 +61,6 @@ def test_a_download_goes_on_where_it_was_interrupted_and_is_not_asked_for_again(
 
 
 def test_the_first_folder_that_has_the_file_is_taken(tmp_path):
-    """And not what another folder has under its name."""
     write(tmp_path / "wrong" / "file", b"a page that says sorry")
     write(tmp_path / "right" / "file")
     content, err = fetch(tmp_path, "missing", "wrong")

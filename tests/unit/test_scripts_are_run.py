@@ -44,7 +44,6 @@ def test_every_command_of_the_tables_can_be_run(size, tmp_path):
 
 
 def test_the_picture_of_a_page_is_drawn(tmp_path, monkeypatch):
-    """Of what is in docs/results, by the command that no script calls."""
     pytest.importorskip("matplotlib")
     script = ROOT / "scripts" / "ours" / "fine_tuning.py"
     results, picture = ROOT / "docs" / "results" / "fine-tuning-curves.json", tmp_path / "p.png"

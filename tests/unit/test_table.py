@@ -122,7 +122,6 @@ def test_trainings_without_settings_are_named(table, tmp_path, capsys):
 
 
 def test_pairwise_results_of_choi_et_al():
-    """Its Table 2 gives its Table 9 (a), with trigrams."""
     titles = {"PPL": "perplexity", "KLD": "kld", "MSJ-3": "ms_jaccard", "SB-3": "self_bleu", "Dist-3": "distinct",
               "Rep (%)": "repetition", "Uniq": "unique_tokens"}  # fmt: skip
     folder, models, printed = ROOT / "scripts" / "wikitext103", {}, 0
