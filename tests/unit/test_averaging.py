@@ -12,10 +12,6 @@ def named(*models):
     return {f"{index}.pt": model for index, model in enumerate(models)}
 
 
-def models_of(*values, dtype=torch.float32):
-    return named(*({"w": torch.tensor(value, dtype=dtype)} for value in values))
-
-
 @pytest.mark.parametrize(
     ("values", "dtype", "mean"),
     [
@@ -26,9 +22,10 @@ def models_of(*values, dtype=torch.float32):
     ],
 )
 def test_sums_where_the_dtype_would_not(values, dtype, mean):
-    models = models_of(*values, dtype=dtype)
+    weights = torch.tensor(values, dtype=dtype)
+    models = named(*({"w": weight} for weight in weights))
     assert average_parameters(models)["w"].item() == mean
-    assert tuple(model["w"].item() for model in models.values()) == values
+    assert weights.tolist() == list(values)
 
 
 def tied(number):
@@ -45,7 +42,8 @@ def test_tied_parameters_stay_tied():
     memory = torch.arange(6.0)
     views = {"a": memory[:3], "b": memory[3:], "t": memory.view(3, 2).t()[:1]}
     averaged = average_parameters(named(views, views))
-    assert all(torch.equal(averaged[name], value) for name, value in views.items())
+    for name, value in views.items():
+        assert averaged[name].equal(value)
 
 
 FIXED = {
