@@ -37,21 +37,20 @@ def test_every_form_gives_the_same_text(tmp_path, write):
 def test_what_is_not_the_corpus_is_named(tmp_path):
     raw = {split: text.replace("<unk>", "Senjō") for split, text in TEXTS.items()}
     write_files(tmp_path / "raw-folder", raw)
-    write_zip(tmp_path / "raw.zip", raw, "raw")
-    (tmp_path / "damaged.zip").write_bytes((tmp_path / "raw.zip").read_bytes()[:-30])
-    for number, (arguments, said) in enumerate((
-        (("--from", "raw-folder"), "found no <unk>, as in the raw version; expected wikitext-2-v1"),
-        (("--from", "raw.zip"),
-        "raw.zip: found no wiki.train.tokens and no train-*.parquet; expected wikitext-2-v1,"),
-        (("--from", "damaged.zip"),
-        "damaged.zip: found no archive that can be unpacked; expected wikitext-2-v1.zip"),
-        (("--from", "my files, é"), "my files, é'; expected letters, digits and /._+=- only"),
-        (("--tokenizer", "gpt2", "--vocabulary", "9"), "--vocabulary: found it with gpt2"),
-        (("--form", "x"), "found --form; expected --from --tokenizer"),
-    )):  # fmt: skip
-        error = refused("wikitext2", f"--output=out{number}", *arguments, cwd=tmp_path)
+    archive = write_zip(tmp_path / "raw.zip", raw, "raw").read_bytes()
+    (tmp_path / "damaged.zip").write_bytes(archive[:-30])
+    for option, value, said in (
+        ("--from", "raw-folder", "found no <unk>, as in the raw version; expected wikitext-2-v1"),
+        ("--from", "raw.zip", "raw.zip: found no wiki.train.tokens and no train-*.parquet; expect"),
+        ("--from", "damaged.zip", "damaged.zip: found no archive that can be unpacked; expected w"),
+        ("--from", "my files, é", "my files, é'; expected letters, digits and /._+=- only"),
+        ("--tokenizer=gpt2", "--vocabulary=9", "--vocabulary: found it with gpt2"),
+        ("--form", "x", "found --form; expected --from --tokenizer"),
+    ):
+        error = refused("wikitext2", "--output=out", option, value, cwd=tmp_path)
         assert error.startswith("prepare: error: ") and said in error, error
-        assert not (tmp_path / f"out{number}" / "text").exists()
+        assert not (tmp_path / "out" / "text").exists()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
 
 def test_the_text_is_known_by_its_content(tmp_path):

@@ -44,9 +44,9 @@ def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learn
     would leave out."""
     more = ["a\u00a0role\u3000@-@", "", "abcdef"]
     encoded = list(encode.encode("sentencepiece", str(learned), [*LINES, *more]))
-    spelled = ["".join(line.split()).replace("▁", " ").strip() for line in encoded]
-    assert spelled == [*(line.strip() for line in LINES), "a role @-@", "", "abcdef"]
-    assert len({token for line in encoded for token in line.split()}) <= 150
+    for line, text in zip(encoded, [*LINES, "a role @-@", "", "abcdef"], strict=True):
+        assert "".join(line.split()).replace("▁", " ").strip() == text.strip()
+    assert len({*" ".join(encoded).split()}) <= 150
     assert encoded[-1] == "▁abcdef"
 
 

@@ -167,10 +167,8 @@ def test_a_state_of_another_method_is_refused():
     [
         (AggObjective, {"alpha": float("nan")}, "alpha between 0 and 1, both excluded, got nan"),
         (AggObjective, {"rare_fraction": 0.0}, "rare_fraction between 0 and 1"),
-        (AggObjective, {"alpha": 0.1, "rare_fraction": 0.1}, "drop one of them"),
         (AgpsObjective, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
         (AgpsObjective, {"rare_rank": 28, "excluded": EXCLUDED}, r"\[0, 28\), as many tokens"),
-        (AgpsObjective, {"rare_rank": 3, "mu1": 0.0}, "mu1 above 0, got 0"),
         (Objective, {"ul_alpha": -1.0}, "ul_alpha of at least 0, got -1"),
     ],
 )

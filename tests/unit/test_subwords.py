@@ -42,11 +42,11 @@ def gpt2_files(tmp_path):
 def test_words_are_tokens():
     words = word_tokenizer("words", dictionary_of("low", "Slow"))
     assert words.split("lower") == ["lower"] and words.readable("15496") == "15496"
-    found = [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")]
-    assert found == [[4], [5], [], [], []]
+    assert (words.indices("low"), words.indices("Slow")) == ([4], [5])
+    for word in ("slow", "<unk>", "</s>"):
+        assert words.indices(word) == []
     pieces = word_tokenizer("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
-    found = [pieces.split(word) for word in ("list", "▁list", "ed", "sea")]
-    assert found == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
+    assert pieces.split("list ▁list ed sea") == ["▁list", "▁list", "ed", "Ġsea"]
 
 
 def test_pieces_of_gpt2(gpt2_files):
@@ -99,14 +99,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
         pytest.importorskip("fastBPE")
     path = write(tmp_path / "codes", codes)
     words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
-    expected = {
-        "low": ["low"],
-        "slow": ["s@@", "low"],
-        "lower": ["lower"],
-        "los": ["lo@@", "s"],
-        "s": ["s"],
-    }
-    assert {word: words.split(word) for word in expected} == expected
+    assert words.split("low slow lower los s") == "low s@@ low lower lo@@ s s".split()
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 
