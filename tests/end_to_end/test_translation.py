@@ -1,11 +1,9 @@
 """scripts/wmt14_en_de/prepare.sh on sentences, on archives of WMT's layout, and on wrong
 text."""
 
-import io
 import json
 import shutil
 import tarfile
-from itertools import zip_longest
 
 import pytest
 
@@ -17,46 +15,28 @@ SPLITS = {"train": 1200, "valid": 60, "test": 80}
 """Sentences that each split has; the first are more than a process is handed at a
 time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
-EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
-    "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v9.tgz", "dev.tgz",
-    "test-full.tgz",
-)  # fmt: skip
 SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
-MEMBERS = {
-    EUROPARL: {
+ARCHIVES = {
+    "training-parallel-europarl-v7.tgz": {
         "training/europarl-v7.cs-en.{0}": "wrong\n",
         "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n",
     },
-    COMMON_CRAWL: {"commoncrawl.de-en.{0}": "{0} crawl\n"},
-    NEWS_COMMENTARY: {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
-    DEV: {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
-    TEST: {
+    "training-parallel-commoncrawl.tgz": {"commoncrawl.de-en.{0}": "{0} crawl\n"},
+    "training-parallel-nc-v9.tgz": {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
+    "dev.tgz": {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
+    "test-full.tgz": {
         "test-full/newstest2014-csen-{1}.{0}.sgm": "wrong",
         "test-full/newstest2014-deen-{1}.{0}.sgm": SGM,
     },
 }
-"""The files of each; `{0}` is the language, and `{1}` whether it is the source or the reference."""
+"""WMT14's, with their files of a few lines each; `{0}` is the language, and `{1}` whether it is the
+source or the reference."""
 TEXTS = {
-    "train": ["{0} word", "{0} words", "{0} crawl", "{0} news"],
-    "valid": ["{0} & {0}", "{0}", "{0} dev"],
-    "test": ["{0} & {0}", "{0}"],
+    "train": "{0} word|{0} words|{0} crawl|{0} news",
+    "valid": "{0} & {0}|{0}|{0} dev",
+    "test": "{0} & {0}|{0}",
 }
 """The sentences of each split in them."""
-
-
-@pytest.fixture
-def archives(tmp_path):
-    folder = tmp_path / "archives"
-    folder.mkdir()
-    for name, members in MEMBERS.items():
-        with tarfile.open(folder / name, "w:gz") as file:
-            for member, text in members.items():
-                for language, side in (("en", "src"), ("de", "ref")):
-                    content = text.format(language).encode()
-                    info = tarfile.TarInfo(member.format(language, side))
-                    info.size = len(content)
-                    file.addfile(info, io.BytesIO(content))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -118,33 +98,41 @@ def test_sentences_of_data_bin(corpus, prepared):
 def test_validation_from_the_training_pairs(corpus, tmp_path):
     """Every 100th pair of train is valid, cleaned like the others, and the given validation split
     is not used."""
-    options = ("--from", str(corpus), "--output=out", "--vocabulary=50")
+    options, out = ("--from", str(corpus), "--output=out", "--vocabulary=50"), tmp_path / "out"
     prepare("wmt14_en_de", *options, "--validation", "train", cwd=tmp_path)
     whole = read_lines(corpus / "train.en")
-    plain = [read_lines(tmp_path / "out" / "plain" / f"{split}.en") for split in ("train", "valid")]
-    assert plain[1] == whole[99::100]
-    assert plain[0] == [line for number, line in enumerate(whole, 1) if number % 100]
-    assert not (tmp_path / "out" / "reference" / "valid.de").exists()
-    assert "other settings: tokenizer=moses validation=train" in refused(
-        "wmt14_en_de", *options, cwd=tmp_path
-    )
+    assert read_lines(out / "plain" / "valid.en") == whole[99::100]
+    del whole[99::100]
+    assert read_lines(out / "plain" / "train.en") == whole
+    assert not (out / "reference" / "valid.de").exists()
+    error = refused("wmt14_en_de", *options, cwd=tmp_path)
+    assert "other settings: tokenizer=moses validation=train" in error
 
 
-def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_the_other_side(
-    tmp_path,
-):
-    """Both ends included; a letter is a token."""
-    clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250)]
-    unclean = [(0, 1), (0, 0), (250, 251), (2, 4), (100, 151), (166, 250)]
-    pairs = [pair[::step] for pair in (*clean, *unclean) for step in (1, -1)]
+def test_training_pairs_are_kept_by_their_lengths(tmp_path):
+    """From 1 to 250 tokens and up to one and a half times those of the other side, both ends
+    included; a letter is a token."""
+    clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250), (3, 2), (150, 100), (250, 167)]
+    unclean = [
+        (0, 1),
+        (0, 0),
+        (250, 251),
+        (2, 4),
+        (100, 151),
+        (166, 250),
+        (1, 0),
+        (4, 2),
+        (250, 166),
+    ]
     (tmp_path / "source").mkdir()
     for name in NAMES:
-        lines = [" ".join("ab"[name.endswith("de")] * pair[name.endswith("de")]) for pair in pairs]
+        side = name.endswith("de")
+        lines = [" ".join("ab"[side] * pair[side]) for pair in clean + unclean]
         write_lines(tmp_path / "source" / name, [*lines, "aa bb aa bb"])
     prepare("wmt14_en_de", "--from", "source", "--output", "out", "--vocabulary", "1", cwd=tmp_path)
-    kept = [read_lines(tmp_path / "out" / "text" / f"train.{one}")[:-1] for one in ("en", "de")]
-    lengths = [tuple(len(line.split()) for line in pair) for pair in zip_longest(*kept)]
-    assert lengths == [pair[::step] for pair in clean for step in (1, -1)]
+    english, german = (read_lines(tmp_path / "out" / "text" / f"train.{of}") for of in ("en", "de"))
+    for pair, one, other in zip(clean, english[:-1], german[:-1], strict=True):
+        assert (len(one.split()), len(other.split())) == pair
 
 
 def test_preparation_with_sentencepiece(corpus, tmp_path):
@@ -165,27 +153,35 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
     assert bpe == {"kind": "sentencepiece", "sentencepiece_model": model}
 
 
-def test_archives_of_wmt(archives, tmp_path):
+def test_archives_of_wmt(tmp_path):
     """Those of another digest are taken with a warning, if they are given."""
-    options = ("--from", "archives", "--output", "out", "--vocabulary", "20")
+    for name, members in ARCHIVES.items():
+        for member, text in members.items():
+            for language, side in (("en", "src"), ("de", "ref")):
+                path = tmp_path / "files" / name / member.format(language, side)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text.format(language))
+        with tarfile.open(tmp_path / name, "w:gz") as file:
+            file.add(tmp_path / "files" / name, "")
+    options = ("--from", ".", "--output", "out", "--vocabulary", "20")
     printed = prepare("wmt14_en_de", *options, cwd=tmp_path).stderr
     assert printed.count("is not WMT's") == 5
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de"
     for name in NAMES:
         split, language = name.split(".")
-        expected = [line.format(language) for line in TEXTS[split]]
+        expected = TEXTS[split].format(language).split("|")
         assert read_lines(tmp_path / "out" / "plain" / name) == expected
 
 
-def test_wrong_text_and_options(corpus, archives, tmp_path):
-    (archives / EUROPARL).unlink()
+def test_wrong_text_and_options(corpus, tmp_path):
+    (tmp_path / "empty").mkdir()
     short = dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99)
     for files, options, said in (
         ({"train.de": b"eins\nzwei\n"}, (), "train: found 1200 and 2 sentences; expected as many"),
         ({"test.de": b"Gr\xfc\xdfe\n"}, (), "test.de: unreadable"),
         (short, ("--validation", "train"), "valid: found 0 and 0 sentences"),
-        ({}, ("--from", "archives"), f"nor {EUROPARL}"),
+        ({}, ("--from", "empty"), "nor training-parallel-europarl-v7.tgz"),
     ):
         source = shutil.copytree(corpus, tmp_path / "source")
         for name, content in files.items():
