@@ -51,12 +51,12 @@ def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
 
 
 @pytest.fixture
-def launch(monkeypatch, capsys, tmp_path, lm_data):
+def launch(monkeypatch, capsys, tmp_path):
     """The program in this process, with a number of GPUs: its status, its command as a list, what
     it said."""
 
     def launched(config, *arguments, gpus=1, is_dry=True):
-        given = (f"task.data={lm_data}", "checkpoint.save_dir=s", *["--dry-run"] * is_dry)
+        given = ("task.data=d", "checkpoint.save_dir=s", *["--dry-run"] * is_dry)
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
         status = run("train", lambda: train.main([config, *given, *arguments]))
