@@ -63,6 +63,12 @@ def test_classes_and_counts_must_be_the_same(name):
         average_parameters(named(first, second))
 
 
+def test_integers_must_be_the_same():
+    models = named({"w": torch.tensor([1, 0])}, {"w": torch.tensor([1, 1])})
+    with pytest.raises(UserError, match="1.pt: found another w than in 0.pt"):
+        average_parameters(models)
+
+
 @pytest.mark.parametrize(
     ("sizes", "found"),
     [

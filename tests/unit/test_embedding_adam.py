@@ -38,6 +38,11 @@ def trained(weight, gradients, group, **options):
     return parameter.detach(), optimizer
 
 
+def test_defaults_are_those_of_fairseqs_adam():
+    expected = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "coupled": False}
+    assert EmbeddingAdam([torch.nn.Parameter(torch.zeros(2))]).defaults == expected
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_equations(kind):
     """With rows whose gradients have different sizes, and one that never gets a gradient."""
