@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from tests.commands import run
 from tests.conftest import TRAINING, called, read_lines
 from tests.small_trainings import F2_LM, F2_MT, LM, TIED
@@ -87,3 +88,15 @@ def test_generate_and_interactive_translate(mt_data, tmp_path):
     translate(data, f"{first}:{second}", "--model-overrides", {"f2_decoding": "sample-class"})
     options = ("--source-lang", "en", "--target-lang", "de", "--input", mt_data.parent / "test.en")
     assert translate(data, first, *options, program="interactive") == translate(data, first)
+
+
+def test_fine_tuning_keeps_the_classes_of_the_checkpoint(language_models, lm_data, tmp_path):
+    checkpoint = language_models["f2"][0]
+    start = Checkpoint(checkpoint).parameters
+    for updates in (2, 4):  # the second is a resume, from the folder's own checkpoint
+        options = ("--finetune-from-model", checkpoint, "--max-update", updates)
+        tuned = Checkpoint(train(lm_data, tmp_path, "f2", *options)[0]).parameters
+        assert tuned[f"{LAYER}.class_of_token"].equal(start[f"{LAYER}.class_of_token"])
+        assert not tuned[f"{LAYER}.class_weight"].equal(start[f"{LAYER}.class_weight"])
+        weight = start[f"{LAYER}.weight"]
+        assert 0 < (tuned[f"{LAYER}.weight"] - weight).norm() < 0.5 * weight.norm()

@@ -120,6 +120,17 @@ def test_a_fixed_group_stays():
         assert torch.equal(gates.rare, objective.static_rare)
 
 
+@pytest.mark.parametrize("is_dummy", [False, True])
+def test_a_dummy_batch_is_not_counted(is_dummy):
+    """AGG counts targets, FACE its predictions where there is a target."""
+    weight, (features, target) = embedding(), example(1)
+    predicted = (features @ weight.t()).argmax(-1)
+    for objective, tokens in ((AggObjective(V), target), (FaceObjective(V), predicted)):
+        objective(features, weight, target, micro_batch=objective.micro_batch(target, is_dummy))
+        expected = torch.bincount(tokens[target >= 0], minlength=V)
+        assert objective.counter.current.equal(expected * (not is_dummy))
+
+
 def test_weights_of_face_by_hand():
     """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
     likelihood."""
