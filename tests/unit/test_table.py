@@ -7,6 +7,7 @@ import pytest
 from tokenizers import ByteLevelBPETokenizer
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.files import write_json
 from agg_fairseq.names import HUMAN
 from agg_fairseq.result import Result
 from scripts.table import main, read_table
@@ -26,9 +27,9 @@ def save(folder, total=3.0, settings=None):
     """What a run of `scripts/` leaves of a row: a perplexity in `a.json`, and its settings."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {"x": {"perplexity": {"total": total}}}
-    (folder / "a.json").write_text(json.dumps(Result(values, {"perplexity": ["total"]}, {}).json()))
+    write_json(folder / "a.json", Result(values, {"perplexity": ["total"]}, {}).json())
     if settings is not None:
-        (folder / "settings.json").write_text(json.dumps(settings))
+        write_json(folder / "settings.json", settings)
 
 
 def test_ours_beside_the_papers_means_over_seeds_and_changes(table, tmp_path, capsys):
@@ -39,14 +40,13 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(table, tmp_path, ca
     table.write_text(
         "# Title\n\ta/PPL\tb/SB-2\nmle\t1.5\t-\nagg\t2\nother (quoted)\t3\nhuman\t-\t7\n"
     )
-    bleu = Result(
-        {name: {"self_bleu": {"2": 0.5}} for name in ("x", HUMAN)}, {"self_bleu": ["2"]}, {}
-    )
+    of_text = {"self_bleu": {"2": 0.5}}
+    bleu = Result({"x": of_text, HUMAN: of_text}, {"self_bleu": ["2"]}, {}).json()
     runs = [tmp_path / "a", tmp_path / "b"]
     for run, mle in zip(runs, (100.0, 200.0), strict=True):
         save(run / "mle", mle)
         save(run / "agg", mle + 10)
-        (run / "mle" / "b.json").write_text(json.dumps(bleu.json()))
+        write_json(run / "mle" / "b.json", bleu)
     main([str(table), *map(str, runs), "--changes"])
     printed = capsys.readouterr().out
     assert printed.startswith("Title\n\n")
@@ -64,7 +64,7 @@ def test_a_column_that_a_file_does_not_have_is_noted(table, tmp_path, capsys):
     table.write_text("\ta/PPL\nmle\n")
     (tmp_path / "mle").mkdir()
     found = Result({"x": {"perplexity": {"total": 1.0}}}, {"perplexity": ["rare", "total"]}, {})
-    (tmp_path / "mle" / "a.json").write_text(json.dumps(found.json()))
+    write_json(tmp_path / "mle" / "a.json", found.json())
     main([str(table), str(tmp_path)])
     assert capsys.readouterr().out.startswith("Found no column PPL in a.json: mle\n\n")
 
