@@ -71,7 +71,6 @@ def test_evaluation_and_texts_need_no_training_data(
 
 
 def translate(data, path, *arguments, program="generate"):
-    """The best hypotheses of the 12 test sentences, by the number of the sentence."""
     length = ("--max-len-a", 0, "--max-len-b", 8, "--beam", 3)
     printed = called(program, data, "--path", path, *EVALUATION, *length, *arguments)
     found = re.findall(r"^H-(\d+)\t(.*)\t(.*)$", printed, re.M)

@@ -38,8 +38,6 @@ def refused(clone, *arguments, **variables):
 def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
     clone, table, prepared_data, tmp_path
 ):
-    """Neither trainings nor measures, nor where the corpus has moved. Rows that were not chosen are
-    not run."""
     variables, first = table
     assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in first.stdout
     cells = rows(first.stdout.partition("AGG, Tables 8 and 9 ")[2])["agg"]
@@ -80,7 +78,6 @@ def test_what_was_made_of_something_else_is_made_anew(clone, table, tmp_path):
 
 
 def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
-    """The criterion of one row knows the option, that of another does not."""
     new = {"RUNS": tmp_path / "new"}
     tiny = {"SIZE": "tiny", **new}
     for arguments, variables, said in (
@@ -141,7 +138,6 @@ def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data
 
 
 def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
-    """Their settings.json differ in the seed alone."""
     given = {"SIZE": "tiny", "DATA": prepared_data, "MODELS": "words-mle words-cosreg", "JOBS": 2}
     values = []
     for seed in (1, 2):

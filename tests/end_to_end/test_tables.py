@@ -73,7 +73,6 @@ def words(clone, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def similar(tmp_path_factory):
-    """The data sets of Table 6, of words that the text has."""
     folder = tmp_path_factory.mktemp("similar")
     (folder / "word-similarity").mkdir()
     for name in ("MEN", "WS353", "RG65", "RW"):
@@ -126,7 +125,6 @@ def test_data_sets_of_words_that_are_missing_are_left_out(clone, runs, words, si
 
 @pytest.mark.parametrize("name", OURS)
 def test_an_experiment_of_ours(clone, words, name, tmp_path):
-    """Interventions train, each to another model, from their folder as fairseq's user_dir."""
     given = {"SIZE": "tiny", "RUNS": tmp_path, "DATA": words, "MODELS": OURS[name]}
     printed = clone.run(f"ours/{name}.sh", *LM, **given).stdout
     table, sums = rows(printed), []
@@ -137,7 +135,6 @@ def test_an_experiment_of_ours(clone, words, name, tmp_path):
 
 
 def test_the_demo_by_its_script(clone, words, tmp_path):
-    """Two trainings side by side, and nothing outside its folder; then again."""
     folder = tmp_path / "demo"
     printed = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=folder)
     assert {"mle", "agg", "Δ agg", "mle-beta2-0.999"} < rows(printed.stdout).keys()

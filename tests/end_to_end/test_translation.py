@@ -72,8 +72,6 @@ def sentences_of(prepared, name):
 
 @pytest.mark.slow
 def test_sentences_of_data_bin(corpus, prepared):
-    """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the
-    reference is whole."""
     plain = {name: read_lines(corpus / name) for name in NAMES}
     pairs = zip(*(encode("moses", of, plain[f"train.{of}"]) for of in ("en", "de")), strict=True)
     for kept in zip(*(sentences_of(prepared, f"train.{of}") for of in ("en", "de")), strict=True):

@@ -91,8 +91,6 @@ def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
 
 @pytest.mark.slow
 def test_a_text_and_another_one_in_its_tokens(tmp_path):
-    """As fairseq reads it: the sub-words of the text, and those of a second text by the first one's
-    dictionary."""
     write_files(tmp_path / "given", TEXTS)
     options = ("--tokenizer=sentencepiece", "--vocabulary=150", "--output=old")
     first = prepare("wikitext2", "--from", "given", *options, cwd=tmp_path, whole=True)

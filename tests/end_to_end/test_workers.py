@@ -185,7 +185,6 @@ def of_two(lm_data, checkpoint, tmp_path_factory):
 
 
 def assert_same_replicas(workers):
-    """Bit for bit the same on both workers after every update."""
     assert len(workers[0]["updates"]) == len(workers[1]["updates"]) == 6
     for first, second in zip(*(worker["updates"] for worker in workers), strict=True):
         for kind in ("weights", "gradients", "counts"):

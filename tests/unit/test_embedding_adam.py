@@ -45,7 +45,6 @@ def test_defaults_are_those_of_fairseqs_adam():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equations(kind):
-    """With rows whose gradients have different sizes, and one that never gets a gradient."""
     weight, group = torch.randn(7, 3, dtype=torch.float64), KINDS[kind]
     sizes = torch.tensor([1, 1e-1, 1e-2, 1e-3, 1e-4, 0, 1e-5]).double()[:, None]
     gradients = [torch.randn(7, 3, dtype=torch.float64) * sizes for _ in range(30)]

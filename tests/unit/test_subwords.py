@@ -112,8 +112,6 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     ],
 )
 def test_codes_of_the_other_program(kind, codes, said, tmp_path):
-    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a
-    lone `</w>`."""
     with pytest.raises(UserError, match=said):
         word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
 

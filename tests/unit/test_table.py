@@ -34,9 +34,7 @@ def save(folder, total=3.0, settings=None):
 
 def test_ours_beside_the_papers_means_over_seeds_and_changes(table, tmp_path, capsys):
     """By hand: of 100 and 200 the sample deviation is 100/√2; 100 to 110 and 200 to 210 are +10%
-    and +5%.
-
-    In percent where the metric is shown so; the human text is in the files of the other rows."""
+    and +5%."""
     table.write_text(
         "# Title\n\ta/PPL\tb/SB-2\nmle\t1.5\t-\nagg\t2\nother (quoted)\t3\nhuman\t-\t7\n"
     )
