@@ -1,7 +1,5 @@
 """Gated cross-entropy and its terms against the naive implementation in float64."""
 
-import re
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +17,6 @@ from agg_fairseq.functional import (
     previous_tokens,
     repeated_ngrams,
 )
-from tests.conftest import ROOT
 
 IGNORED = -100
 
@@ -278,20 +275,3 @@ def test_repeated_ngrams():
         ([7], 4, [0]),
     ):
         assert repeated_ngrams(torch.tensor([line]), n).int().tolist() == [expected]
-
-
-def test_the_gates_over_a_fused_loss_of_the_page():
-    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    [program] = [text for text in programs if "fused" in text]
-    exec(program, names := {})
-    h, w, _, y, _, gates = problem()
-    h, y = h.flatten(0, 1), y.flatten().clamp(min=0)
-
-    def fused(features, weight, target):
-        return F.cross_entropy(features @ weight.t(), target, reduction="none")
-
-    loss = names["gated"](fused, h, w, y, gates)
-    expected = naive_gated_cross_entropy(h, w, y, gates=gates)
-    assert_close(loss, expected)
-    assert_close(*(grad(one, (h, w), retain_graph=True) for one in (loss, expected)))

@@ -9,7 +9,7 @@ from agg_fairseq.errors import UserError
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
 GPT2_PIECES = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
-GPT2_MERGES = ["Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"]
+GPT2_MERGES = ["#version: 0.2", "Ġ l", "o w", "Ġl ow", "e r", "Ġlow er", ""]
 KINDS = [kind for kind in FILES if kind != "words"]
 
 
@@ -29,16 +29,6 @@ def write(path, text):
     return path
 
 
-@pytest.fixture
-def gpt2_files(tmp_path):
-    ids = json.dumps({piece: 100 + index for index, piece in enumerate(GPT2_PIECES)})
-    merges = "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
-    return {
-        "gpt2_encoder_json": write(tmp_path / "encoder.json", ids),
-        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
-    }
-
-
 def test_words_are_tokens():
     words = word_tokenizer("words", dictionary_of("low", "Slow"))
     assert words.split("lower") == ["lower"] and words.readable("15496") == "15496"
@@ -49,18 +39,23 @@ def test_words_are_tokens():
     assert pieces.split("list ▁list ed sea") == ["▁list", "▁list", "ed", "Ġsea"]
 
 
-def test_pieces_of_gpt2(gpt2_files):
+def test_pieces_of_gpt2(tmp_path):
     """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids
     from 100 on."""
-    strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
+    numbers = [str(number) for number in range(100, 112)]
+    ids = json.dumps(dict(zip(GPT2_PIECES, map(int, numbers), strict=True)))
+    files = {
+        "gpt2_encoder_json": write(tmp_path / "encoder.json", ids),
+        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", "\n".join(GPT2_MERGES)),
+    }
+    strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
-    numbers = map(str, range(100, 111))
-    ids = word_tokenizer("gpt2", dictionary_of(*numbers, "madeupword0000"), **gpt2_files)
+    ids = word_tokenizer("gpt2", dictionary_of(*numbers[:-1], "madeupword0000"), **files)
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
-    options = TokenizerOptions("gpt2", **gpt2_files, after_space=False)
+    options = TokenizerOptions("gpt2", **files, after_space=False)
     first = options.word_tokenizer(dictionary_of(*GPT2_PIECES))
     assert first.split("lower") == ["l", "ow", "er"]
 
