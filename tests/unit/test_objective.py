@@ -53,7 +53,7 @@ def test_the_terms_are_those_of_the_naive_implementation():
     features, target = example(2)
     features.requires_grad_()
     output, gates = objective(features, weight, target), objective.gates(None)
-    cosreg = cosine_regularizer(weight, ignore_index=0)
+    cosreg = cosine_regularizer(weight, padding_row=0)
     candidates = previous_tokens(target, -100)
     expected = 2 * (target >= 0).sum() * cosreg + naive_gated_cross_entropy(
         features, weight, target, gates=gates, candidates=candidates, **terms
@@ -67,7 +67,7 @@ def test_the_terms_are_those_of_the_naive_implementation():
 
 def test_defaults_are_those_of_the_papers():
     agg, agps = AggObjective(V), AgpsObjective(V, rare_rank=3)
-    assert (agg.counter.window, agg.threshold["alpha"], agg.which) == (1000, 0.03, "both")
+    assert (agg.counter.window, agg.alpha, agg.which) == (1000, 0.03, "both")
     assert agps.scaling == {"mu1": 500, "mu2": 20, "variant": "eq15"}
 
 
