@@ -19,12 +19,9 @@ from tests.conftest import ROOT
 
 README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results"
-FOLDERS = [ROOT / name for name in ("docs", "examples", "configs")]
-PAGES = [
-    README,
-    ROOT / "CONTRIBUTING.md",
-    *sorted(page for folder in FOLDERS for page in folder.rglob("*.md")),
-]
+PAGES = [README, ROOT / "CONTRIBUTING.md"]
+for folder in ("docs", "examples", "configs"):
+    PAGES += sorted((ROOT / folder).rglob("*.md"))
 TABLE = re.compile(
     r"(?:<!-- ?results: ?(\S+?) ?-->\n+)?^(\|.*\n\|[ :|-]+\n(?:\|.*\n)+)", re.MULTILINE
 )
@@ -60,10 +57,10 @@ def test_options_exist():
     for name in ("agg_fairseq", "scripts", "benchmarks", "examples"):
         files += (ROOT / name).rglob("*.py")
     text = "\n".join(path.read_text(errors="replace") for path in files)
-    fields = re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE)
-    known = {"--" + field.replace("_", "-") for field in fields}
+    known = {"--no-build-isolation", "--strict"}  # of pip and twine
     known |= {*re.findall(r"--[a-z][\w-]*", text)}
-    known |= {"--no-build-isolation", "--strict"}  # of pip and twine
+    for field in re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE):
+        known.add("--" + field.replace("_", "-"))
     for page in PAGES:
         page_text = re.sub(r"<!--.*?-->", "", page.read_text())
         assert {*re.findall(r"(?<![\w-])--[a-z][\w-]*", page_text)} <= known, page
@@ -189,7 +186,7 @@ def size(change):
 
 def span(values, digits=1, unit=""):
     """The least and the largest of some numbers."""
-    least, most = (f"{value:.{digits}f}{unit}" for value in (min(values), max(values)))
+    least, most = f"{min(values):.{digits}f}{unit}", f"{max(values):.{digits}f}{unit}"
     return least if least == most else f"{least} to {most}"
 
 
@@ -226,10 +223,22 @@ def gains():
         yield facts(file)["predicted"]["s"], percent(rows[new]["PPL total"], rows[old]["PPL total"])
 
 
-def gain_of_old_text(text, share, part):
-    """By how many percent old text changes the perplexity of the old or the new text."""
-    rows = results("fine-tuning-old-text")
-    return abs(percent(rows[share][f"{text}: {part}"], rows["none"][f"{text}: {part}"]))
+def gain_of_old_text(text, share="1%"):
+    """By how many percent old text changes the perplexities of the old and of the new text."""
+    rows, changes = results("fine-tuning-old-text"), []
+    for part in ("old", "new"):
+        column = f"{text}: {part}"
+        changes.append(abs(percent(rows[share][column], rows["none"][column])))
+    return changes
+
+
+def larger_seeds():
+    """By how much β₂ = 0.999 lowers the perplexity, for W alone and for all parameters."""
+    rows, changes = results("larger-seeds"), []
+    for name in ("β₂ = 0.999 for W alone", "β₂ = 0.999"):
+        mean, deviation = rows[name]["change"]
+        changes.append(f"{-mean:.1f}% ± {deviation:.1f}")
+    return changes
 
 
 def readme():
@@ -247,20 +256,19 @@ def readme():
         changes = claims[claim]
         yield f"{signed(changes[total])}, within the rare group {signed(changes['PPL within rare'])}"
     yield f"at s = {claims['0.999 for 0.98']['s']}%: "
-    of_all, alone = (row["change"] for row in [*results("larger-seeds").values()][1:])
-    yield f"lowers the perplexity by {-alone[0]:.1f}% ± {alone[1]:.1f} (three seeds)"
-    yield f"for all parameters by {-of_all[0]:.1f}% ± {of_all[1]:.1f};"
+    alone, of_all = larger_seeds()
+    yield f"lowers the perplexity by {alone} (three seeds)"
+    yield f"for all parameters by {of_all};"
     larger = results("larger")
-    new, old = (larger[name]["PPL total"] for name in ("AGG, β₂ = 0.98", "likelihood, β₂ = 0.98"))
-    yield f"with the default α, {signed(percent(new, old))}"
-    texts = ("captions", "documentation", "GCIDE")
-    old = (gain_of_old_text(text, "1%", "old") for text in texts)
-    (new,) = {f"{gain_of_old_text(text, '1%', 'new'):.0f}%" for text in texts}
-    yield "{:.0f}%, {:.0f}% and {:.0f}%, for {} of the new text's".format(*old, new)
-    joint, decoupled = (
-        row["Uniq"][0] for (model, *_), row in results("f2").items() if model == "MefMax"
-    )
-    yield f"{WORDS[round(decoupled / joint)]} times"
+    old = larger["likelihood, β₂ = 0.98"]["PPL total"]
+    yield f"with the default α, {signed(percent(larger['AGG, β₂ = 0.98']['PPL total'], old))}"
+    captions, documentation, gcide = map(gain_of_old_text, ("captions", "documentation", "GCIDE"))
+    yield f"{captions[0]:.0f}%, {documentation[0]:.0f}% and {gcide[0]:.0f}%, for 1% of the new text's"
+    for _, new in (captions, documentation, gcide):
+        assert f"{new:.0f}" == "1"
+    f2 = results("f2")
+    more = f2["MefMax", "13", "decoupled"]["Uniq"][0] / f2["MefMax", "13", "joint"]["Uniq"][0]
+    yield f"{WORDS[round(more)]} times"
     yield f"β₂ = 0.95, that is {50_257 / (math.log(2) / 0.05 * 5e5):.1%}"
 
 
@@ -314,10 +322,9 @@ def which_cure():
     ppl = claims["PPL rare; which seeds was not recorded"]
     yield f"{ppl['mle']:,} with plain likelihood, and {ppl['agg']:,} with AGG"
     yield f"the two have {ppl['calibrated mle']:,} and {ppl['calibrated agg']:,}"
-    words, pieces = (
-        results("rule-chosen")[f"German captions, a third, {of}", "3", "0.98"]["measured"]
-        for of in ("words seen once as <unk>", "4,000 sub-words")
-    )
+    chosen, text = results("rule-chosen"), "German captions, a third"
+    words = chosen[f"{text}, words seen once as <unk>", "3", "0.98"]["measured"]
+    pieces = chosen[f"{text}, 4,000 sub-words", "3", "0.98"]["measured"]
     yield f"gain {size(words)}, and {-pieces[0]}% with"
 
 
@@ -380,21 +387,20 @@ def results_md():
     ):
         change = SeedValues(totals[name]).change(SeedValues(totals["mle"]), relative=True)
         yield words.format(abs(change.mean), change.deviation)
-    larger = results("larger-seeds")
-    alone, of_all = (larger[f"β₂ = 0.999{of}"]["change"] for of in (" for W alone", ""))
-    yield f"by {-alone[0]:.1f}% ± {alone[1]:.1f} for W alone"
-    yield f"by {-of_all[0]:.1f}% ± {of_all[1]:.1f} for all parameters"
-    mle, mefmax, *_ = (row["PPL total"] for row in results("f2").values())
-    yield f"{-percent(mefmax, mle):.1f}% below that"
+    alone, of_all = larger_seeds()
+    yield f"by {alone} for W alone"
+    yield f"by {of_all} for all parameters"
+    f2 = results("f2")
+    mefmax, mle = f2["MefMax", "13", "joint"], f2["none (MLE)", "", "joint"]
+    yield f"{-percent(mefmax['PPL total'], mle['PPL total']):.1f}% below that"
 
 
 def awd_lstm():
     rows = results("awd-lstm")
-    plain, cosreg, tuned = (
-        rows[f"AWD-LSTM{of}"]["alone"][0] for of in ("", ", CosReg", ", fine-tuned for 4 epochs")
-    )
-    cached = rows["AWD-LSTM"]["with a cache of 2,000"][0]
-    yield f"from {plain:g} to {cosreg:g}, {tuned:g} and {cached:g}"
+    own, (cosreg,) = rows["AWD-LSTM"], rows["AWD-LSTM, CosReg"]["alone"]
+    (alone,), (cached,) = own["alone"], own["with a cache of 2,000"]
+    (tuned,) = rows["AWD-LSTM, fine-tuned for 4 epochs"]["alone"]
+    yield f"from {alone:g} to {cosreg:g}, {tuned:g} and {cached:g}"
 
 
 def method():
@@ -405,11 +411,12 @@ def method():
 
 
 def fine_tuning():
-    captions = gain_of_old_text("captions", "1%", "old")
-    yield f"by {captions:.0f}% ± 3 and {gain_of_old_text('documentation', '1%', 'old'):.0f}% ± 3"
-    for share, start, end in (("1%", "by", ", and"), ("5%", "5% by", "")):
-        old, new = (gain_of_old_text("GCIDE", share, part) for part in ("old", "new"))
-        yield f"{start} {old:.0f}% for {new:.1f}%{end}"
+    captions, documentation = gain_of_old_text("captions"), gain_of_old_text("documentation")
+    yield f"by {captions[0]:.0f}% ± 3 and {documentation[0]:.0f}% ± 3"
+    old, new = gain_of_old_text("GCIDE")
+    yield f"by {old:.0f}% for {new:.1f}%, and"
+    old, new = gain_of_old_text("GCIDE", "5%")
+    yield f"5% by {old:.0f}% for {new:.1f}%"
 
 
 CLAIMS = {
