@@ -65,17 +65,22 @@ def test_evaluation_and_texts_need_no_training_data(
     for decoding in ("greedy-class", "sample-class") if kind == "f2" else ("",):
         more = ("--f2-decoding", decoding) if decoding else ()
         run(capsys, *texts, "--length", 9, *more)
-        words = [json.loads(line)["continuation"].split(" ") for line in read_lines(output)]
-        assert len(words) > 5
-        assert all(len(one) == 9 and not {"<pad>", "<s>"} & set(one) for one in words)
+        lines = read_lines(output)
+        assert len(lines) > 5
+        for line in lines:
+            words = json.loads(line)["continuation"].split(" ")
+            assert len(words) == 9 and not {"<pad>", "<s>"} & {*words}
 
 
 def translate(data, path, *arguments, program="generate"):
     length = ("--max-len-a", 0, "--max-len-b", 8, "--beam", 3)
     printed = called(program, data, "--path", path, *EVALUATION, *length, *arguments)
-    found = re.findall(r"^H-(\d+)\t(.*)\t(.*)$", printed, re.M)
-    assert len(found) == 12 and all(math.isfinite(float(score)) for _, score, _ in found)
-    return {sentence: text for sentence, _, text in found}
+    texts = {}
+    for sentence, score, text in re.findall(r"^H-(\d+)\t(.*)\t(.*)$", printed, re.M):
+        assert math.isfinite(float(score))
+        texts[sentence] = text
+    assert len(texts) == 12
+    return texts
 
 
 def test_generate_and_interactive_translate(mt_data, tmp_path):
