@@ -82,9 +82,8 @@ def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
         assert counter.updates == window
     assert len(found) == 1, found
     counter.get_extra_state()  # the last update is in a slot by then
-    stored = {
-        one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
-        for slot in counter._slots
-        for one in slot[:2]
-    }
+    stored = {}
+    for tokens, counts, *_ in counter._slots:
+        for storage in (tokens.untyped_storage(), counts.untyped_storage()):
+            stored[storage.data_ptr()] = storage.nbytes()
     assert len(stored) == 2 * 50_000 and sum(stored.values()) == 50_000 * 20 * 8

@@ -85,7 +85,6 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
         ([], {"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
         ([], {"RUNS": "a:b"}, "expected a plain path"),
         ([], {"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),
-        ([], {"JOBS": 0}, "found JOBS=0 GPUS=; expected whole numbers of 1 or more"),
         ([], {"GPUS": "all"}, "found JOBS=1 GPUS=all; expected whole numbers"),
         ([], {"MODELS": "mle aag", "DRY_RUN": 1}, "found aag; expected some of mle agg ul ul-agg"),
         ([], {"ALPHA": 5, **tiny}, "--criterion agg: expected alpha"),

@@ -86,6 +86,7 @@ COLLECTIVES = "all_reduce all_gather broadcast reduce_scatter barrier all_gather
 
 
 def tensors_of(trainer):
+    """Weights, gradients as the optimizer gets them, and the buffers of the criterion."""
     found = {"weights": {}, "gradients": {}, "counts": {}}
     for name, parameter in trainer.get_model().named_parameters():
         found["weights"][name] = parameter.detach().clone()
@@ -96,13 +97,11 @@ def tensors_of(trainer):
 
 
 def record_training(*arguments, out_of_memory_at=None):
-    """What fairseq-train does in this process; the model may find no memory in a micro-batch of the
+    """Runs fairseq-train in this process; the model may find no memory in a micro-batch of the
     second update, counted from 1.
 
-    `updates`: of each, `weights`; `gradients`, as the optimizer gets them; `counts`, the
-        criterion's buffers; and how many `micro_batches` there were, and `dummies` among them.
-    `collectives`: (name, bytes, data type) of each collective that this package asked for, in
-    order.
+    `updates`: of each, the tensors after it, and the numbers of `micro_batches` and `dummies`.
+    `collectives`: (name, bytes, data type) of each that this package asked for, in order.
     """
     record, seen = {"updates": [], "collectives": []}, Counter()
 

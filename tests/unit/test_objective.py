@@ -169,8 +169,6 @@ def test_a_state_of_another_method_is_refused():
     for state, kind in ((agg.state_dict(), face), (face.state_dict(), agg), ({}, agg)):
         with pytest.raises((ValueError, RuntimeError)):
             kind.load_state_dict(state)
-    with pytest.raises(ValueError, match="expected a state over 29 tokens"):
-        AggObjective(V - 1, window=2).load_state_dict(agg.state_dict())
 
 
 @pytest.mark.parametrize(

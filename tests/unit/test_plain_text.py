@@ -23,7 +23,6 @@ def test_lines_of_plain_text():
         ),
         ('<segment id="1">no</segment><seg id="1">R&D, AT&T</seg>', ["R&D, AT&T"]),
         ('<seg id="1">&amp;lt; &sect; &copyright a > b</seg>', ["&lt; &sect; &copyright a > b"]),
-        ('<seg id="1">never closed', []),
     ],
 )
 def test_sgm_segments(text, expected):
