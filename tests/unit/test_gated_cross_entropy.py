@@ -19,6 +19,7 @@ from agg_fairseq.functional import (
     previous_tokens,
     repeated_ngrams,
 )
+from agg_fairseq.functional.gated_cross_entropy import order_positions
 from tests.conftest import ROOT
 
 IGNORED = -100
@@ -243,6 +244,7 @@ def test_a_vocabulary_of_one_token():
         ({"position_weight": torch.ones(3)}, ValueError, r"position_weight \(2,\), got \(3,\)"),
         ({"bias": torch.ones(1, 4)}, ValueError, r"bias \(4,\), got \(1, 4\)"),
         ({"label_smoothing": 1.1}, ValueError, r"\[0, 1\]"),
+        ({"order": order_positions(torch.zeros(3).long(), 4)}, ValueError, "2 targets, got .* 3"),
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"adv_epsilon": float("nan")}, ValueError, "adv_epsilon of at least 0"),
         ({"softcap": 0.0}, ValueError, "softcap above 0"),
