@@ -27,7 +27,7 @@ def test_agps_counts_the_target_side(mt_data):
     trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     assert objective.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"}
-    assert torch.equal(trainer.criterion.count_targets(), target_counts(mt_data, dictionary))
+    assert torch.equal(objective.counts, target_counts(mt_data, dictionary))
     source = dictionary.index("w0")  # of the source side alone, like 'happiness' in the paper
     gates = objective.gates(batches(trainer.cfg, trainer.task)[0]["target"])
     assert objective.rare_rank == 20 and objective.rare[source]

@@ -17,6 +17,7 @@ from agg_fairseq.functional import (
     previous_tokens,
     repeated_ngrams,
 )
+from agg_fairseq.functional.gated_cross_entropy import order_positions
 
 IGNORED = -100
 
@@ -223,10 +224,10 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
         ({"position_weight": torch.ones(3)}, ValueError, r"position_weight \(2,\), got \(3,\)"),
         ({"bias": torch.ones(1, 4)}, ValueError, r"bias \(4,\), got \(1, 4\)"),
         ({"label_smoothing": 1.1}, ValueError, r"\[0, 1\]"),
+        ({"order": order_positions(torch.zeros(3).long(), 4)}, ValueError, "2 targets, got .* 3"),
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"adv_epsilon": float("nan")}, ValueError, "adv_epsilon of at least 0"),
         ({"softcap": 0.0}, ValueError, "softcap above 0"),
-        ({"softcap": 3.0, "adv_epsilon": 0.1}, ValueError, "without adv_epsilon"),
     ],
 )
 def test_refuses_arguments(change, error, words):

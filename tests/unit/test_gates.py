@@ -140,7 +140,7 @@ def test_the_batches_of_a_training():
     objective = AgpsObjective(8, counts=COUNTS, **options)
     rare = objective.rare
     assert rare.nonzero().flatten().tolist() == [4, 5, 6]
-    found = objective.gates(torch.tensor([[0, 5], [-100, 5]]))
+    found = objective.bfloat16().gates(torch.tensor([[0, 5], [-100, 5]]))
     expected = gates(torch.tensor([0, 5]))
     assert found.g1[rare].equal(expected.g1[rare]) and found.g2[rare].equal(expected.g2[rare])
     assert found.g1[5] == 1 and found.g1[4] < 1

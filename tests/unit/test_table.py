@@ -85,12 +85,7 @@ START = "checkpoint.finetune_from_model"
 def test_trainings_that_are_no_seeds_of_each_other_are_refused(
     change, message, table, tmp_path, capsys
 ):
-    first = {
-        START: ["../first/best.pt", "1"],
-        "common.seed": 1,
-        "criterion.agg_alpha": 0.05,
-        "changed": "ALPHA=0.05",
-    }
+    first = {START: ["../first/best.pt", "1"], "common.seed": 1, "criterion.agg_alpha": 0.05}
     runs = [tmp_path / "a", tmp_path / "b"]
     for run, updates, settings in zip(runs, (5, 6), (first, first | change), strict=True):
         save(run / "first", settings={"common.seed": updates, "max_update": 5})
@@ -98,7 +93,7 @@ def test_trainings_that_are_no_seeds_of_each_other_are_refused(
         save(run / "agg", settings=settings)
     if message is None:
         main([str(table), *map(str, runs)])
-        assert "Title\nNot as published (ALPHA=0.05): agg\n\n" in capsys.readouterr().out
+        assert capsys.readouterr().out.startswith("Title\n\n")
     else:
         with pytest.raises(UserError, match=re.escape(message)):
             main([str(table), *map(str, runs)])
