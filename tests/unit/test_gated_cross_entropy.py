@@ -228,6 +228,7 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"adv_epsilon": float("nan")}, ValueError, "adv_epsilon of at least 0"),
         ({"softcap": 0.0}, ValueError, "softcap above 0"),
+        ({"softcap": 3.0, "adv_epsilon": 0.1}, ValueError, "without adv_epsilon"),
     ],
 )
 def test_refuses_arguments(change, error, words):
