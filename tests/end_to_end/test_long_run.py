@@ -14,8 +14,7 @@ from tests.small_trainings import EVERY_CRITERION
 
 
 class ElementsTouched(TorchDispatchMode):
-    """Counts the elements that operations read and write; views cost nothing, and count all the
-    same."""
+    """Counts the elements that operations read and write, also those of views."""
 
     def __init__(self):
         super().__init__()

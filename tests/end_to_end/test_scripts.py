@@ -20,8 +20,8 @@ NAMES = (
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of the sources without .venv, a python3 that finds no installed package, and a set-up
-    that makes an environment whose Python only notes how it is called."""
+    """A copy of the sources, a python3 without installed packages, and a set-up that makes an
+    environment whose Python only notes how it is called."""
     root = tmp_path / "a clone"
     for name in ("scripts", "agg_fairseq"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -116,9 +116,8 @@ def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
             parameter.grad = gradient.clone()
         parameters[1].grad = None if number % 2 else gradient.clone()
         optimizer.step()
-    every, some = (
-        oracle(torch.ones(7, 3).double(), part, **OPTIONS) for part in (gradients, gradients[::2])
-    )
+    start = torch.ones(7, 3).double()
+    every, some = oracle(start, gradients, **OPTIONS), oracle(start, gradients[::2], **OPTIONS)
     assert_close([p.detach() for p in parameters], [every, some, every])
     without = torch.nn.Parameter(torch.ones(2))  # it has no state to be restored
     optimizer.add_param_group({"params": [without]})

@@ -48,8 +48,8 @@ def test_gates_by_hand():
 
 @pytest.mark.parametrize("fraction", [0.01, 0.25, 0.5, 0.99])
 def test_a_fraction_of_the_tokens_that_occur(fraction):
-    """Of several thresholds, that of the nearest size, in which tokens that occur are rare too;
-    tokens that do not occur are rare, and excluded ones are not, whatever their number."""
+    """The threshold is that of the nearest size. Tokens that do not occur are rare, and excluded
+    ones are not, whatever their number."""
     index = torch.arange(400)
     excluded = index < 100
     for a in (index * 0, index // 100, index * 7 % 400, (index - 150).clamp(min=0), 9 + index % 2):

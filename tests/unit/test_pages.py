@@ -1,8 +1,5 @@
-"""The pages: links resolve, options exist, and numbers are those of docs/results.
-
-A table of measured numbers follows a comment `<!--results:NAME.json-->`. The file has each number of the table by row
-and column, as docs/README.md describes.
-"""
+"""The pages: links resolve, options exist, and numbers are those of docs/results, as docs/README.md
+describes."""
 
 import importlib.util
 import json

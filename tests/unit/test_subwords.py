@@ -8,8 +8,6 @@ from agg_fairseq.data.subwords import FILES, TokenizerOptions
 from agg_fairseq.errors import UserError
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
-GPT2_PIECES = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
-GPT2_MERGES = ["#version: 0.2", "Ġ l", "o w", "Ġl ow", "e r", "Ġlow er", ""]
 KINDS = [kind for kind in FILES if kind != "words"]
 
 
@@ -42,21 +40,23 @@ def test_words_are_tokens():
 def test_pieces_of_gpt2(tmp_path):
     """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids
     from 100 on."""
-    numbers = [str(number) for number in range(100, 112)]
-    ids = json.dumps(dict(zip(GPT2_PIECES, map(int, numbers), strict=True)))
+    pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
+    numbers = dict(zip(pieces, range(100, 112), strict=True))
+    merges = "#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n"
     files = {
-        "gpt2_encoder_json": write(tmp_path / "encoder.json", ids),
-        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", "\n".join(GPT2_MERGES)),
+        "gpt2_encoder_json": write(tmp_path / "encoder.json", json.dumps(numbers)),
+        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
     }
-    strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **files)
+    strings = word_tokenizer("gpt2", dictionary_of(*pieces), **files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
-    ids = word_tokenizer("gpt2", dictionary_of(*numbers[:-1], "madeupword0000"), **files)
+    tokens = [*map(str, range(100, 111)), "madeupword0000"]
+    ids = word_tokenizer("gpt2", dictionary_of(*tokens), **files)
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
     options = TokenizerOptions("gpt2", **files, after_space=False)
-    first = options.word_tokenizer(dictionary_of(*GPT2_PIECES))
+    first = options.word_tokenizer(dictionary_of(*pieces))
     assert first.split("lower") == ["l", "ow", "er"]
 
 
