@@ -2,9 +2,8 @@
 out.
 
 docs/evaluation.md has examples; `agg-fairseq COMMAND --help` explains each table and has the
-references. Measures are None where they are not defined. Beside them, a row of what was measured has
-its `path`, that of an embedding also `matrix`. Where tokens are grouped, the facts have the sizes of
-`groups`.
+references. Measures are None where they are not defined. Beside them, rows have the `path` of what
+was measured, and its `matrix`; facts have the sizes of `groups`.
 
 Shared arguments:
     models: by the names of their rows, as `open_models` returns them; all over one vocabulary.

@@ -41,15 +41,15 @@ class BinarizedText:
 
     @property
     def name(self) -> str:
-        """What signatures call the text."""
+        """The name of the text in signatures."""
         return self.split
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models; UserError unless all are of fairseq."""
+        """The vocabulary of models of fairseq."""
         return load_vocabulary(models, self.data)
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
-        """Checks that the split can be read: fairseq would score what a damaged index says."""
+        """Reads the split: fairseq would score what a damaged index says."""
         file = vocabulary.path_of(self.split).name
         count_tokens(self.data, vocabulary.dictionary, file)
         if vocabulary.languages is not None:
@@ -60,7 +60,7 @@ class BinarizedText:
     def settings(
         self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
     ) -> dict[str, str | int | None]:
-        """Settings of a result that say how the models read the text."""
+        """How the models read the text, as settings of a result."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
         length = self._length(models, vocabulary)
@@ -121,22 +121,22 @@ class PlainText:
 
     @property
     def name(self) -> str:
-        """What signatures call the text."""
+        """The name of the text in signatures."""
         return Path(self.text).name
 
     def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models; UserError unless all are of transformers."""
+        """The vocabulary of models of transformers."""
         return load_vocabulary(models, None, self.train_text)
 
     def check(self, vocabulary: TokenizerVocabulary) -> None:
-        """Checks that the text can be read, and has a target."""
+        """Checks that the text has a target."""
         if len(self._tokens(vocabulary)) < 2:
             raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
 
     def settings(
         self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary
     ) -> dict[str, str | int | None]:
-        """Settings of a result that say how the models read the text."""
+        """How the models read the text, as settings of a result."""
         return {
             "tokens-per-sample": self._length(models),
             "counted-in": None if self.train_text is None else Path(self.train_text).name,
@@ -174,12 +174,11 @@ class PlainText:
     def _length(self, models: Mapping[str, PretrainedModel]) -> int:
         """Tokens per block, at most the positions of each model."""
         limits = [model.positions for model in models.values() if model.positions is not None]
-        positions = min(limits, default=MAX_BLOCK)
-        length = self.tokens_per_sample or min(positions, MAX_BLOCK)
-        if length < 2 or (limits and length > positions):
+        length = self.tokens_per_sample or min([*limits, MAX_BLOCK])
+        if length < 2 or length > min(limits, default=length):
             raise UserError(
-                f"--tokens-per-sample: found {length}; expected 2 to {positions}, the positions of "
-                "the model"
+                f"--tokens-per-sample: found {length}; expected 2 or more, and at most {limits}, "
+                "the positions of the models"
             )
         return length
 
@@ -189,5 +188,4 @@ class PlainText:
         return torch.cat([torch.zeros(0, dtype=torch.int64), *blocks])
 
 
-Text = BinarizedText | PlainText
-"""What models are scored on; both have the same methods."""
+Text = BinarizedText | PlainText  # both have the same methods

@@ -38,8 +38,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
 
     Returns:
         Result: a row per file and, where there are references, the row `human`, with `kld` in nats,
-        `ms_jaccard`, `self_bleu` and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens`
-        and `token_share` by group; beside the measures `tokens`, their number.
+        `ms_jaccard`, `self_bleu` and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens`,
+        `token_share` by group, and the number of `tokens`.
     """
     check_row_names(texts, HUMAN)
     everything, references = {}, None
@@ -54,13 +54,12 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     has_references = any(references)  # the texts of `prefixes` have none
     if has_references:
         everything[HUMAN] = references
-    groups = sizes = None
+    groups = None
     if data is not None:
         dictionary = load_dictionary(data)
         groups = metrics.frequency_mass_groups(
             count_tokens(data, dictionary), excluded=excluded_tokens(dictionary)
         )
-        sizes = groups.sizes()
 
     def by_order(values: Sequence[float | None]) -> dict[str, float | None]:
         return dict(zip(ORDERS, values, strict=True))
@@ -69,7 +68,9 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     for name, of_row in tqdm(everything.items(), "measuring", leave=False, disable=None):
         row = rows[name] = {
             "tokens": sum(map(len, of_row)),
-            **dict.fromkeys(("kld", "ms_jaccard", "self_bleu"), None),
+            "kld": None,
+            "ms_jaccard": None,
+            "self_bleu": None,
             "distinct": by_order(metrics.distinct(of_row, MAX_ORDER)),
             "repetition": metrics.repetition(of_row),
             "unique_tokens": metrics.unique_tokens(of_row),
@@ -95,7 +96,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "groups": None if groups is None else MASSES,
     }
     columns = {**COLUMNS, "token_share": groups.names if groups else []}
-    return Result(rows, columns, settings, {"groups": sizes})
+    return Result(rows, columns, settings, {"groups": groups and groups.sizes()})
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:
