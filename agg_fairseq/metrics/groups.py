@@ -1,5 +1,4 @@
-"""Groups of tokens by training frequency, as each paper defines them, and the share of each group
-in a text."""
+"""Groups of tokens by training frequency, as each paper defines them."""
 
 from dataclasses import dataclass
 
@@ -16,8 +15,8 @@ MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
 MASS_PERCENT = (40, 30, 20, 10)
 OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
 UNSEEN = "unseen"
-"""The group of the tokens that never occur as a target in training, beside `GROUPS` or
-`MASS_GROUPS`, where there are any: so those of the source side alone in a joined dictionary."""
+"""A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in training,
+such as those of the source side alone in a joined dictionary."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class FrequencyGroups:
 def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
     """The first 30%, next 50% and last 20% of the tokens that occur, by training frequency.
 
-    The borders are those of `functional.rarest`, which does not part tokens of equal counts.
+    The borders are those of `functional.rarest`; tokens of equal counts are in one group.
 
     Args:
         counts: (V,) occurrences as a target in the training set.
@@ -57,8 +56,7 @@ def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Frequ
 
 
 def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
-    """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6
-    (medium), or less (rare).
+    """Tokens that each make up at least 1e-5 of the training text, at least 1e-6, or less.
 
     Args: as those of `frequency_groups`, not all zero.
 
@@ -88,9 +86,8 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
     """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text:
     `MASS_GROUPS`.
 
-    If the text, without the excluded tokens, is sorted by the ranks of
-    `functional.frequency_ranks`, a token is in the group of the part in which its occurrences
-    begin, so the most frequent token is always frequent.
+    With the text, less the excluded tokens, in the order of `functional.frequency_ranks`, a token
+    is in the group of the part in which its occurrences begin.
 
     Args: as those of `frequency_groups`, not all zero.
 
@@ -113,8 +110,8 @@ def _groups(
     excluded: Tensor | None,
     names: tuple[str, ...] = GROUPS,
 ) -> FrequencyGroups:
-    """Groups from (V,) bool for each but the first: the tokens of this group and of all rarer
-    ones. Tokens that do not occur are `UNSEEN`."""
+    """Groups from (V,) bool for each but the first: the tokens of it and of all rarer ones. Tokens
+    that do not occur are `UNSEEN`."""
     of_token = torch.stack(rarer).sum(0)
     unseen = counts == 0
     if excluded is not None:
@@ -125,8 +122,10 @@ def _groups(
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
-    """The share, in [0, 1], of each group in the tokens (N,) of a text (Choi et al. 2020, Fig. 2);
-    NaN of no tokens."""
+    """The share, in [0, 1], of each group in the tokens (N,) of a text; NaN if N = 0.
+
+    Reference: Choi et al. (2020), Fig. 2.
+    """
     of_token, shares = groups.of_token[tokens], {}  # N
     for index, name in enumerate(groups.names):
         shares[name] = of_token.eq(index).double().mean().item()
