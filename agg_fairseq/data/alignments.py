@@ -1,8 +1,8 @@
-"""Word alignments in Pharaoh format of a parallel training split that `fairseq-preprocess` wrote.
+"""Word alignments in Pharaoh format of a parallel training split.
 
 Line i has `s-t` for each link between the tokens at the positions s of the source and t of the
-target of sentence pair i, from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in the names
-of the files, train.X-Y.X.bin.
+target of sentence pair i, from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in
+train.X-Y.X.bin.
 """
 
 import itertools
@@ -48,8 +48,8 @@ def sentences(side: Any) -> Iterator[list[int]]:
 
 
 def read_links(path: str | Path, sides: Sides) -> LinkCounts:
-    """Counts how often each pair of a source and a target token is linked by a file of word
-    alignments, which has a line, possibly empty, for each sentence pair of the split."""
+    """Counts the links between tokens in a file of word alignments, which has a line, possibly
+    empty, for each sentence pair of the split."""
     counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
     pairs = zip(*map(sentences, sides), strict=True)
@@ -75,7 +75,7 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
 
 
 def parse_links(line: str) -> list[Link]:
-    """The links of a line; ValueError for anything else, such as the possible link `0p0`."""
+    """The links of a line; ValueError for anything else, such as `0p0`, a possible link."""
     links = []
     for part in line.split():
         match = LINK.fullmatch(part)
