@@ -29,8 +29,6 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two,
     over the updates.
 
-    A curve for each run, with a gap where a group is empty.
-
     Reference: Yu et al. (2022), Fig. 2.
     """
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
@@ -54,8 +52,6 @@ def inner_products_over_updates(
     """Draws the mean inner product between two embeddings of the same frequency group over the
     updates.
 
-    A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
-
     Reference: Yu et al. (2021), Fig. 2.
     """
     figure, panels = style.new_panels(len(runs), width=4.0, sharey=True)
@@ -74,8 +70,8 @@ def inner_products_over_updates(
 def _over_updates(
     runs: Runs, data: str | Path, groups: str, measure: Callable[..., Sequence[float]]
 ) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
-    """The name of each run, its updates, and a curve for each measure of the embeddings of the three
-    groups."""
+    """The name of each run, its updates, and a curve for each value of `measure`, which takes the
+    embeddings of the three groups."""
     first = {name: checkpoints[0] for name, checkpoints in runs.items()}
     vocabulary = load_vocabulary(first, data)
     by_frequency = vocabulary.groups(groups)
@@ -91,7 +87,7 @@ def _over_updates(
 
 
 def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:
-    """Draws a logged value over the updates, a curve for each log; UserError if one has none."""
+    """Draws a logged value over the updates, a curve for each log."""
     for index, (name, log) in enumerate(logs.items()):
         points = {}
         for entry in read_log(log, tag):
