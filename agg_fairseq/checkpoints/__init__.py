@@ -22,9 +22,8 @@ def open_models(
     Args:
         paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files
             of safetensors, or indices of several such files.
-        names: one each; by default as of `unique_names`.
-        matrix: of models of transformers, the parameter that is measured instead of the output
-            embedding.
+        names: one each; None: those of `unique_names`.
+        matrix: parameter of models of transformers that is measured instead of the output embedding.
     """
     files = []
     for path in map(Path, paths):

@@ -1,4 +1,4 @@
-"""Models as `save_pretrained` of transformers leaves them, of which single matrices are read."""
+"""Models that `save_pretrained` of transformers wrote, of which single matrices are read."""
 
 from functools import cached_property
 from pathlib import Path
@@ -68,8 +68,8 @@ class PretrainedModel:
 
     @cached_property
     def _saved_as(self) -> dict[str, str]:
-        """Names in the files by names in the model: transformers renames some as it loads them,
-        such as the `embed_out` of GPT-NeoX."""
+        """Names in the files by names in the model: transformers renames some, such as the
+        `embed_out` of GPT-NeoX."""
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightRenaming, rename_source_key
 
@@ -102,7 +102,7 @@ class PretrainedModel:
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model on torch's meta device: its configuration, names and ties, but no numbers."""
+        """The model on torch's meta device, without numbers."""
         try:
             import transformers
 
@@ -111,8 +111,7 @@ class PretrainedModel:
             )
             with torch.device("meta"):
                 return getattr(transformers, config.architectures[0])(config)
-        # of whatever kind: a missing or damaged configuration, an unknown architecture
-        except Exception as error:
+        except Exception as error:  # a missing or damaged configuration, an unknown architecture
             raise UserError(
                 f"{self.path}: transformers knows no model of the config.json beside it "
                 f"({first_line(error)}); choose the matrix to measure by --matrix NAME"
@@ -125,7 +124,7 @@ class PretrainedModel:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """That given by `matrix`; else the output embedding, or the input embedding of a tied model.
+        """The parameter `matrix`; else the output embedding, or the input embedding of a tied model.
         UserError if there is none, or it is no matrix of finite numbers."""
         if self.matrix is None:
             name, tied = self._output_name()
@@ -139,8 +138,8 @@ class PretrainedModel:
         return OutputEmbedding(name, tied, check_matrix(self.path, name, self.tensor(name)))
 
     def _output_name(self) -> tuple[str, bool]:
-        """The output embedding in the files, and whether it is tied: as transformers does, one that
-        is saved beside an input embedding is so if the configuration says it and they are equal."""
+        """The output embedding in the files, and whether it is tied: as in transformers, if the
+        configuration says so and an input embedding beside it is equal."""
         head = self.skeleton.get_output_embeddings()
         inputs = self.skeleton.get_input_embeddings()
         if head is None:
@@ -170,8 +169,8 @@ class PretrainedModel:
         return check_matrix(self.path, name, self.tensor(name))
 
     def _saved_name(self, module: nn.Module) -> str | None:
-        """The name in the files of the weight of a layer of the skeleton, possibly with fewer or
-        other prefixes, such as `wte.weight`; None if they lack it."""
+        """The name in the files of the weight of a layer, possibly with fewer or other prefixes, such
+        as `wte.weight`; None if they lack it."""
         path = next(path for path, part in self.skeleton.named_modules() if part is module)
         name = f"{path}.weight"
         if name in self:
@@ -187,8 +186,7 @@ def _open(path: Path) -> Any:
 
     try:
         return safe_open(path, framework="pt")
-    # safetensors has an error of its own; RuntimeError: a file beyond all memory
-    except Exception as error:
+    except Exception as error:  # of safetensors, or RuntimeError
         raise UserError(
             f"{path}: unreadable ({first_line(error)}); expected whole safetensors"
         ) from error

@@ -1,13 +1,11 @@
 """Averages checkpoints of a run into one, as Vaswani et al. (2017) did before they translated.
 
-INPUT is the folder of a run, of which the last checkpoints are averaged, by epoch or those by
+INPUT is the folder of a run, of which the last checkpoints are averaged, those by epoch or those by
 update, which --save-interval-updates writes; or the checkpoints themselves. The result is an
 ordinary checkpoint of fairseq.
 
 Parameters are summed in float64 and saved in their own dtype; tied parameters stay tied. All else is
-that of the newest checkpoint, or of the first INPUT, except for what is only needed to resume that
-run. Values that are not floating-point numbers must be the same in all. Memory: about twice the
-model, if torch can memory-map the files.
+that of the newest checkpoint, or of the first INPUT, without what is only needed to resume that run.
 
     agg-fairseq average-checkpoints runs/agg --last 20 --by update -o runs/agg/average.pt
     agg-fairseq average-checkpoints a/checkpoint_best.pt b/checkpoint_best.pt -o average.pt
@@ -29,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     last = "average the last N checkpoints of the folder"
     parser.add_argument("--last", type=COUNT, default=5, metavar="N", help=last)
-    by = "which checkpoints of the folder are used"
-    parser.add_argument("--by", choices=tuple(NAMES), default="epoch", help=by)
+    parser.add_argument(
+        "--by", choices=NAMES, default="epoch", help="which checkpoints of the folder are used"
+    )
     add_parameters(parser, average_checkpoints)
     add_option(parser, "json")
 
