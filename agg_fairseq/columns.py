@@ -1,7 +1,5 @@
 """The columns of results: title, digits, direction and meaning of each metric, declared once."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

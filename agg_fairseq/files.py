@@ -1,7 +1,5 @@
 """Reads texts, and writes files atomically."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

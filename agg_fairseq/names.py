@@ -1,7 +1,5 @@
 """Names of the things that a table compares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Entry point of `agg-fairseq`: one sub-command per module of this folder."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib
@@ -9,6 +7,7 @@ import io
 import logging
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Collection, Sequence
@@ -124,8 +123,8 @@ def message_of(error: Exception) -> str | None:
         return remedy and f"found no {missing}, which this command needs; {remedy}"
     if isinstance(error, OSError):  # a name that is too long for a file, a disk that fails
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    # What fairseq, torch or transformers refuse; it may be a fault of this package too.
-    if isinstance(error, AssertionError | RuntimeError | ValueError):
+    # What fairseq, torch, transformers or eflomal refuse; it may be a fault of this package too.
+    if isinstance(error, AssertionError | RuntimeError | ValueError | subprocess.SubprocessError):
         return f"{str(error) or repr(error)} ({DEBUG}=1 shows the traceback)"
     return None
 

@@ -1,7 +1,5 @@
 """Splits text into tokens by fairseq's encoders, as `fairseq-interactive --bpe` does."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -119,34 +117,23 @@ class TokenizerOptions:
                     f"{option}: found none; name the file that the data was encoded with"
                 )
             files[name] = str(getattr(self, name))
-        if "bpe_codes" in files:
-            _check_codes(self.bpe, files["bpe_codes"])
+        expected = f"what --bpe {self.bpe} reads"
+        if self.bpe == "fastbpe":  # which would read beyond a shorter line
+            path = files["bpe_codes"]
+            lines = list(read_lines(path, expected))
+            spaces = {line.count(" ") for line in lines}
+            is_of_subword_nmt = spaces == {1} and lines[0].rstrip() == "#version: 0.2"
+            if lines and spaces != {2} and not is_of_subword_nmt:
+                raise UserError(
+                    f"{path}: unreadable (found other lines than `a b 12`); expected {expected}"
+                )
         try:
             return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
-        except ImportError as error:
-            remedy = "pip install '.[eval]'"
-            if self.bpe == "fastbpe":
-                remedy = "pip install cython, then: pip install --no-build-isolation fastBPE"
-            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; {remedy}") from error
-        except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
+        # a missing package, or a damaged file; subword-nmt exits over a line of another form
+        except (Exception, SystemExit) as error:
             raise UserError(
-                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "
-                f"--bpe {self.bpe} reads"
+                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected {expected}"
             ) from error
-
-
-def _check_codes(kind: str, path: str) -> None:
-    """Refuses codes of another program, which fastBPE would misread."""
-    lines = list(read_lines(path, f"what --bpe {kind} reads"))
-    spaces = {line.count(" ") for line in lines}
-    if kind == "subword_nmt" and spaces == {2}:
-        raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
-    is_of_subword_nmt = spaces == {1} and lines[0].rstrip() == "#version: 0.2"
-    if kind == "fastbpe" and lines and spaces != {2} and not is_of_subword_nmt:
-        raise UserError(
-            f"{path}: unreadable (found other lines than `a b 12`); expected what "
-            "--bpe fastbpe reads"
-        )
 
 
 WORDS = TokenizerOptions()  # each word of running text is a token of its own
