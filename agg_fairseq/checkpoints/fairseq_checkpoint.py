@@ -45,7 +45,15 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = checkpoint_file(path)
+        self.path = Path(path)
+        if self.path.is_dir():
+            found = [file for file in (self.path / BEST, self.path / LAST) if file.is_file()]
+            if not found:
+                raise UserError(
+                    f"{path}: found neither {BEST} nor {LAST}; expected a checkpoint of fairseq or "
+                    "the folder of a run"
+                )
+            self.path = found[0]
         self.state: dict[str, Any] = _load(self.path)
 
     def __str__(self) -> str:
@@ -163,19 +171,6 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     if isinstance(found, str):
         return {**options, "_name": found}
     return found if isinstance(found, dict) else {}
-
-
-def checkpoint_file(path: str | Path) -> Path:
-    """The checkpoint that a path stands for: of the folder of a run, the best or else the last."""
-    path = Path(path)
-    if not path.is_dir():
-        return path
-    for name in (BEST, LAST):
-        if (path / name).is_file():
-            return path / name
-    raise UserError(
-        f"{path}: found neither {BEST} nor {LAST}; expected a checkpoint of fairseq or the folder of a run"
-    )
 
 
 def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:

@@ -24,16 +24,6 @@ def is_pretrained(path: Path) -> bool:
     return (path / "config.json").is_file() and not any(path.glob("checkpoint*.pt"))
 
 
-def weights_file(path: Path) -> Path:
-    """The weights of a folder: model.safetensors, or the index of several files; a file as it is."""
-    for file in (path / WEIGHTS, path / INDEX) if path.is_dir() else (path,):
-        if file.is_file():
-            return file
-    raise UserError(
-        f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name a file"
-    )
-
-
 class PretrainedModel:
     """A model in safetensors: a folder that `save_pretrained` wrote, the index in it, or a file.
 
@@ -47,7 +37,15 @@ class PretrainedModel:
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
-        self.path = weights_file(Path(path))
+        path = Path(path)
+        files = [path / WEIGHTS, path / INDEX] if path.is_dir() else [path]
+        found = list(filter(Path.is_file, files))
+        if not found:
+            raise UserError(
+                f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name "
+                "a file"
+            )
+        self.path = found[0]
         self.matrix = matrix
         self.tokenizer_file = self.path.with_name("tokenizer.json")
         if self.path.name.endswith(INDEX_ENDING):

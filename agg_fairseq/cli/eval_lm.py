@@ -1,11 +1,10 @@
 """Evaluates language models or translation models of fairseq, or language models of transformers.
 
-Tokens are frequent, medium or rare by their frequency in the training text. The table shows PPL
-total (that of fairseq-eval-lm with the same options), PPL within each group, E/O of the rare group,
-and IsoScore; --full shows all of the columns below, and the row `human`, of the text itself. The row
-`unigram` is of a model that always predicts the training frequencies. --calibrate valid fits one
-constant per group to the logits on that split, and adds the perplexity and E/O with them. A
-translation model scores the target side.
+The table shows PPL total (that of fairseq-eval-lm with the same options), PPL within each frequency
+group of tokens, E/O of the rare group, and IsoScore; --full shows all of the columns below, and the
+row `human`, of the text itself. The row `unigram` always predicts the training frequencies.
+--calibrate valid fits one constant per group to the logits on that split, and adds the perplexity
+and E/O with them. A translation model scores the target side.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt

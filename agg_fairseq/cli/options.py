@@ -1,4 +1,4 @@
-"""Options of commands. They are parameters of functions, whose docstrings are their help."""
+"""Options of commands: parameters of functions, whose docstrings are their help."""
 
 import argparse
 import inspect
@@ -21,7 +21,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Range:
-    """The type of an option that is a number of a range, which `--help` and errors show."""
+    """The type of an option that is a number of a range."""
 
     kind: type[int] | type[float]
     least: float
@@ -29,7 +29,7 @@ class Range:
     ends: str = "[]"  # "(" leaves out `least`, and ")" leaves out `most`
 
     def __call__(self, text: str) -> float:
-        """The number; ArgumentTypeError for one out of the range, infinite, or none."""
+        """The number; ArgumentTypeError if it is out of the range or infinite."""
         try:
             value = self.kind(text)
         except ValueError:
@@ -72,8 +72,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
-    "groups": {"choices": tuple(GROUP_MEANINGS)},
-    "bpe": {"choices": tuple(FILES)},
+    "groups": {"choices": GROUP_MEANINGS},
+    "bpe": {"choices": FILES},
     "f2_decoding": {"choices": DECODINGS},
     "tokenize": {"choices": TOKENIZERS},
     "as_published": {"action": "store_true"},
@@ -89,7 +89,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "baseline": {"metavar": "NAME"},
     "device": {"metavar": "DEVICE"},
 }
-"""What parameters of these names are on the command line; others are no options."""
+"""Parameters that are options, with what argparse needs."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
 
@@ -101,8 +101,8 @@ def calling(
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds, by default an argument that is given
-            to it as it is; the others are options.
+        function: its first parameter is what `add_input` adds, by default an argument; the others
+            are options.
         defaults: of what `main` asks for, such as `transposed`.
     """
 
@@ -137,7 +137,7 @@ def add_parameters(
 def add_option(
     parser: argparse.ArgumentParser, name: str, text: str | None = None, **settings: Any
 ) -> None:
-    """Adds one of `OPTIONS`; `text`: its help, by default what `agg_fairseq.evaluation` says."""
+    """Adds one of `OPTIONS`; `text`: its help, by default that of `agg_fairseq.evaluation`."""
     option = OPTIONS[name] | settings
     text = text or option.get("help") or descriptions(evaluation)[name]
     if isinstance(option.get("type"), Range):
@@ -164,8 +164,7 @@ def descriptions(documented: object) -> dict[str, str]:
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
-    """Calls a function with what is opened for it, and with the arguments named as its
-    parameters."""
+    """Calls a function with what is opened for it and the arguments named as its parameters."""
     given = dict(vars(arguments))
     if "bpe" in given:
         given["tokenizer"] = TokenizerOptions(*(given[name] for name in TOKENIZER))

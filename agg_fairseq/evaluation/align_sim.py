@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import metrics
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError

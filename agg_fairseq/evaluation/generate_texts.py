@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from tqdm import tqdm
 
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import load_dictionary, read_tokens
 from ..data.subwords import WORDS, TokenizerOptions

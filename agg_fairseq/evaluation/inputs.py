@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import EmbeddingSource
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint, EmbeddingSource
 from ..data.binarized import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary

@@ -19,8 +19,7 @@ from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
 MASSES = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
-MAX_ORDER = 3
-ORDERS = ("1", "2", "3")
+ORDERS = ("1", "2", "3")  # of n-grams
 COLUMNS = {
     "kld": [""], "ms_jaccard": ORDERS, "self_bleu": ORDERS, "distinct": ORDERS, "repetition": [""],
     "unique_tokens": [""],
@@ -71,7 +70,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             "kld": None,
             "ms_jaccard": None,
             "self_bleu": None,
-            "distinct": by_order(metrics.distinct(of_row, MAX_ORDER)),
+            "distinct": by_order(metrics.distinct(of_row)),
             "repetition": metrics.repetition(of_row),
             "unique_tokens": metrics.unique_tokens(of_row),
             "token_share": None,
@@ -79,9 +78,9 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         }
         if name != HUMAN and has_references:
             row["kld"] = metrics.kl_divergence(of_row, references)
-            row["ms_jaccard"] = by_order(metrics.ms_jaccard(of_row, references, MAX_ORDER))
+            row["ms_jaccard"] = by_order(metrics.ms_jaccard(of_row, references))
         if len(of_row) > 1:
-            row["self_bleu"] = by_order(metrics.self_bleu(of_row, MAX_ORDER))
+            row["self_bleu"] = by_order(metrics.self_bleu(of_row))
         if groups is not None and any(of_row):
             tokens = list(map(dictionary.index, itertools.chain(*of_row)))
             row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)

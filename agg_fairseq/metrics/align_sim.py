@@ -25,19 +25,15 @@ class LinkCounts:
         """The tokens that were ever linked (n,), ascending."""
         return torch.cat([self.source, self.target]).unique()
 
-    def labels(self, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries of the matrix a (V, V) that are not zero: their rows, ascending, columns and
-        values, each (E,).
-
-        `a(i, j)` is the number of links between i and j in either direction, so a link of i to
-        itself counts twice.
-        """
-        forth = self.source * vocabulary + self.target
-        back = self.target * vocabulary + self.source
-        codes, entry = torch.cat([forth, back]).unique(return_inverse=True)
-        values = torch.zeros(len(codes), dtype=torch.float64)
-        values.index_add_(0, entry, self.count.double().repeat(2))
-        return codes // vocabulary, codes % vocabulary, values
+    def labels(self, vocabulary: int) -> Tensor:
+        """The matrix a (V, V), float64 and sparse: `a(i, j)` is the number of links between i and j
+        in either direction, so a link of i to itself counts twice."""
+        forth, back = (
+            torch.stack([self.source, self.target]),
+            torch.stack([self.target, self.source]),
+        )
+        values, shape = self.count.double().repeat(2), (vocabulary, vocabulary)
+        return torch.sparse_coo_tensor(torch.cat([forth, back], dim=1), values, shape).coalesce()
 
 
 def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
@@ -60,19 +56,14 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     norms = w.norm(dim=1)
     directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay zero
     is_zero = norms == 0  # V
-    rows, columns, counts = (part.to(w.device) for part in links.labels(len(w)))
+    all_labels = links.labels(len(w)).to(w.device)  # V x V, sparse
     values = w.new_full((len(w),), math.nan)
     chunks = links.tokens().to(w.device).split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, "AlignSim", leave=False, disable=None):
         cosines = directions[chunk] @ directions.t()  # C x V
         # Eq. 16 up to a factor, on which Eq. 17 does not depend
         inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)
-        # all rows between have no entry
-        start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1])).tolist()
-        labels = torch.zeros_like(inferred)
-        position = torch.searchsorted(chunk, rows[start:end])
-        labels[position, columns[start:end]] = counts[start:end]
-        labels.masked_fill_(is_zero, 0)
+        labels = all_labels.index_select(0, chunk).to_dense().masked_fill_(is_zero, 0)
         lengths = labels.norm(dim=1) * inferred.norm(dim=1)
         values[chunk] = (labels * inferred).sum(1) / lengths  # Eq. 17
     values[is_zero] = math.nan
@@ -85,7 +76,8 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
 
     It is high for words that are spelled the same in both languages.
     """
-    rows, columns, counts = links.labels(vocabulary)
+    labels = links.labels(vocabulary)
+    (rows, columns), counts = labels.indices(), labels.values()
     others = math.exp(-TEMPERATURE)  # â of every other word, where the word itself has 1
     sums = torch.zeros(2, vocabulary, dtype=torch.float64)
     sums[0].index_add_(0, rows, torch.where(rows == columns, counts, counts * others))

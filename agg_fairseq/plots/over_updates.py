@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..data.fairseq_logs import read_log
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__, evaluation, metrics, plots
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..columns import METRICS, column_titles, is_marked
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..errors import UserError
