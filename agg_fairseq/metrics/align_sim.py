@@ -28,12 +28,14 @@ class LinkCounts:
     def labels(self, vocabulary: int) -> Tensor:
         """The matrix a (V, V), float64 and sparse: `a(i, j)` is the number of links between i and j
         in either direction, so a link of i to itself counts twice."""
-        forth, back = (
-            torch.stack([self.source, self.target]),
-            torch.stack([self.target, self.source]),
+        forth = torch.stack([self.source, self.target])  # 2 x P
+        labels = torch.sparse_coo_tensor(
+            torch.cat([forth, forth.flip(0)], dim=1),
+            self.count.double().repeat(2),
+            (vocabulary, vocabulary),
+            check_invariants=True,
         )
-        values, shape = self.count.double().repeat(2), (vocabulary, vocabulary)
-        return torch.sparse_coo_tensor(torch.cat([forth, back], dim=1), values, shape).coalesce()
+        return labels.coalesce()
 
 
 def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
