@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from .measuring import Step, devices, interleaved, machine, row, zipf
+from .measuring import STEPS_IN_A_ROW, Step, devices, interleaved, machine, row, zipf
 
 SIZES = {  # device: options of the model and of the batch
     "cpu": "--decoder-layers 6 --decoder-embed-dim 512 --decoder-ffn-embed-dim 2048 "
@@ -54,7 +54,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # hydra warns about options of fairseq
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        updates = 2 * options.repeats + 2  # on a GPU, a round is two updates
+        updates = STEPS_IN_A_ROW * options.repeats + 2  # on a GPU, a round is so many
         for device in devices(options.device):
             arguments = [*TRAINING, *SIZES[device].split()]
             tokens = int(arguments[arguments.index("--max-tokens") + 1])
