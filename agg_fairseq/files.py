@@ -53,8 +53,8 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) -> None:
-    """Raises UserError, before hours of work, if `atomic_write` could not write the file, or if it
-    is one of the inputs, or exists without `replace`."""
+    """Raises UserError or OSError, before hours of work, if `atomic_write` could not write the file,
+    or if it is one of the inputs, or exists without `replace`."""
     target = Path(path).resolve()
     if target in [Path(name).resolve() for name in inputs]:
         raise UserError(
@@ -64,11 +64,8 @@ def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) 
         raise UserError(f"{path}: found a file; add --force to replace it")
     if target.is_dir():
         raise UserError(f"cannot write {target}: it is a folder")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=target.parent).close()
-    except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror}") from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=target.parent).close()
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -37,15 +37,10 @@ class PretrainedModel:
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
-        path = Path(path)
-        files = [path / WEIGHTS, path / INDEX] if path.is_dir() else [path]
-        found = list(filter(Path.is_file, files))
-        if not found:
-            raise UserError(
-                f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name "
-                "a file"
-            )
-        self.path = found[0]
+        self.path = Path(path)
+        if self.path.is_dir():
+            has_index = (self.path / INDEX).is_file() and not (self.path / WEIGHTS).is_file()
+            self.path /= INDEX if has_index else WEIGHTS
         self.matrix = matrix
         self.tokenizer_file = self.path.with_name("tokenizer.json")
         if self.path.name.endswith(INDEX_ENDING):
@@ -85,12 +80,7 @@ class PretrainedModel:
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]
-        file = _open(self._file_of[name])
-        if name not in file.keys():
-            raise UserError(
-                f"{self._file_of[name]}: found no {name}; expected the files of {self.path}"
-            )
-        tensor = file.get_tensor(name)
+        tensor = _open(self._file_of[name]).get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise UserError(
                 f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not "

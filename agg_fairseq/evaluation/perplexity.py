@@ -39,9 +39,6 @@ def perplexity(
             columns; None: no columns.
         shares: for each share of these offsets, say 0.4, the model has a row `NAME, 40%` of
             calibrated `perplexity` and `expected_over_observed`.
-        occurrences_in: group tokens by how often they occur in another text instead: 100 times or
-            more, 1 to 99 times, or never. The text is the training split of a folder with the same
-            dictionary, or for models of transformers a file.
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: model with the same vocabulary, from whose output embedding the distance is
             measured, for the columns `moved`.

@@ -167,11 +167,11 @@ def ms_jaccard(
     product = 1.0
     for order in range(1, max_order + 1):
         c_gen, c_ref = count_ngrams(generated, order), count_ngrams(references, order)
-        smaller, larger = 0, 0
-        for gram in c_gen.keys() | c_ref.keys():
+        smaller = 0
+        for gram, count in c_gen.items():
             # whole numbers: both C, times the numbers of texts of both sides
-            pair = c_gen[gram] * len(references), c_ref[gram] * len(generated)
-            smaller, larger = smaller + min(pair), larger + max(pair)
+            smaller += min(count * len(references), c_ref[gram] * len(generated))
+        larger = c_gen.total() * len(references) + c_ref.total() * len(generated) - smaller
         if not larger:  # all texts are shorter than this order, and than all higher ones
             break
         product *= smaller / larger
