@@ -114,37 +114,27 @@ class PretrainedModel:
     def output_embedding(self) -> OutputEmbedding:
         """The parameter `matrix`; else the output embedding, or the input embedding of a tied model.
         UserError if there is none, or it is no matrix of finite numbers."""
-        if self.matrix is None:
-            name, tied = self._output_name()
-        elif self.matrix in self._file_of:
-            name, tied = self.matrix, None
-        else:
-            known = ", ".join([*self._file_of][:5])
+        name, tied = self.matrix, None
+        if name is None:
+            head = self.skeleton.get_output_embeddings()
+            inputs = self.skeleton.get_input_embeddings()
+            if head is None:
+                raise UserError(
+                    f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
+                    "choose --matrix"
+                )
+            tied = head.weight is inputs.weight
+            name = self._saved_name(head)
+            input_name = self._saved_name(inputs) if tied else None
+            if name is not None and input_name is not None:  # transformers ties them if equal
+                tied = torch.equal(self.tensor(name), self.tensor(input_name))
+            name = name or input_name
+        if name not in self._file_of:
             raise UserError(
-                f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {known}"
+                f"{self.path}: found no {name or 'output embedding'}; expected --matrix with a "
+                f"parameter, such as {', '.join([*self._file_of][:5])}"
             )
         return OutputEmbedding(name, tied, check_matrix(self.path, name, self.tensor(name)))
-
-    def _output_name(self) -> tuple[str, bool]:
-        """The output embedding in the files, and whether it is tied: as in transformers, if the
-        configuration says so and an input embedding beside it is equal."""
-        head = self.skeleton.get_output_embeddings()
-        inputs = self.skeleton.get_input_embeddings()
-        if head is None:
-            raise UserError(
-                f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
-                "choose --matrix"
-            )
-        tied = head.weight is inputs.weight
-        name = self._saved_name(head)
-        input_name = self._saved_name(inputs) if tied else None
-        if name is None and input_name is None:
-            raise UserError(
-                f"{self.path}: found no output embedding among {len(self._file_of):,} parameters"
-            )
-        if name is not None and input_name is not None:
-            tied = torch.equal(self.tensor(name), self.tensor(input_name))
-        return name or input_name, tied
 
     @property
     def input_embedding(self) -> Tensor:
