@@ -63,7 +63,15 @@ class BinarizedText:
         """How the models read the text, as settings of a result."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
-        length = self._length(models, vocabulary)
+        length = self.tokens_per_sample
+        if length is None:
+            lengths = {one.task_options.get("tokens_per_sample") or 1024 for one in models.values()}
+            if len(lengths) > 1:
+                raise UserError(
+                    f"found models trained on {sorted(lengths)} tokens per block; give "
+                    "--tokens-per-sample"
+                )
+            (length,) = lengths
         return {"tokens-per-sample": length, "break": "none", "context": self.context_window}
 
     def score(
@@ -80,27 +88,11 @@ class BinarizedText:
             models[name],
             self.data,
             self.split,
-            length=self._length(models, vocabulary),
+            length=self.settings(models, vocabulary).get("tokens-per-sample"),
             context=self.context_window,
             max_tokens=self.max_tokens,
             device=device,
         )
-
-    def _length(
-        self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
-    ) -> int | None:
-        """Tokens per block; None for pairs."""
-        if vocabulary.languages is not None:
-            return None
-        if self.tokens_per_sample is not None:
-            return self.tokens_per_sample
-        lengths = {model.task_options.get("tokens_per_sample") or 1024 for model in models.values()}
-        if len(lengths) > 1:
-            raise UserError(
-                f"found models trained on {sorted(lengths)} tokens per block; give "
-                "--tokens-per-sample"
-            )
-        return lengths.pop()
 
 
 @dataclass(frozen=True)
@@ -137,8 +129,15 @@ class PlainText:
         self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary
     ) -> dict[str, str | int | None]:
         """How the models read the text, as settings of a result."""
+        limits = [model.positions for model in models.values() if model.positions is not None]
+        length = self.tokens_per_sample or min([*limits, MAX_BLOCK])
+        if length < 2 or length > min(limits, default=length):
+            raise UserError(
+                f"--tokens-per-sample: found {length}; expected 2 or more, and at most {limits}, "
+                "the positions of the models"
+            )
         return {
-            "tokens-per-sample": self._length(models),
+            "tokens-per-sample": length,
             "counted-in": None if self.train_text is None else Path(self.train_text).name,
             "dtype": "float32",
         }
@@ -162,7 +161,8 @@ class PlainText:
                 f"{models[name]}: found a {type(network).__name__}; expected a causal language model"
             )
         network.to(device).eval()
-        blocks = self._tokens(vocabulary).to(device).split(self._length(models))
+        length = self.settings(models, vocabulary)["tokens-per-sample"]
+        blocks = self._tokens(vocabulary).to(device).split(length)
         for block in tqdm(blocks, name, leave=False, disable=None):
             if len(block) < 2:
                 continue
@@ -170,17 +170,6 @@ class PlainText:
             rows = chunk_rows(logits.t())
             for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
                 yield chunk.float().log_softmax(1), target
-
-    def _length(self, models: Mapping[str, PretrainedModel]) -> int:
-        """Tokens per block, at most the positions of each model."""
-        limits = [model.positions for model in models.values() if model.positions is not None]
-        length = self.tokens_per_sample or min([*limits, MAX_BLOCK])
-        if length < 2 or length > min(limits, default=length):
-            raise UserError(
-                f"--tokens-per-sample: found {length}; expected 2 or more, and at most {limits}, "
-                "the positions of the models"
-            )
-        return length
 
     def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
         """(N,) int64, the tokens of the file."""

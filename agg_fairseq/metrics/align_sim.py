@@ -58,14 +58,14 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     norms = w.norm(dim=1)
     directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay zero
     is_zero = norms == 0  # V
-    all_labels = links.labels(len(w)).to(w.device)  # V x V, sparse
+    all_labels = links.labels(len(w))  # V x V, sparse
     values = w.new_full((len(w),), math.nan)
-    chunks = links.tokens().to(w.device).split(max(1, BLOCK_COSINES // len(w)))
+    chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, "AlignSim", leave=False, disable=None):
         cosines = directions[chunk] @ directions.t()  # C x V
         # Eq. 16 up to a factor, on which Eq. 17 does not depend
         inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)
-        labels = all_labels.index_select(0, chunk).to_dense().masked_fill_(is_zero, 0)
+        labels = all_labels.index_select(0, chunk).to_dense().to(w.device).masked_fill_(is_zero, 0)
         lengths = labels.norm(dim=1) * inferred.norm(dim=1)
         values[chunk] = (labels * inferred).sum(1) / lengths  # Eq. 17
     values[is_zero] = math.nan
