@@ -159,8 +159,8 @@ def _values_and_gradients(
         token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
         values = torch.stack([class_nll + token_nll, class_nll, token_nll])
     if gradients[0] is not None:
-        empty = torch.empty_like if len(kept) == len(features) else torch.zeros_like
-        gradients[0] = empty(features, dtype=wide).index_copy_(0, kept, gradients[0])
+        new = torch.empty_like if len(kept) == len(features) else torch.zeros_like
+        gradients[0] = new(features, dtype=wide).index_copy_(0, kept, gradients[0])
     return values.new_zeros(3, len(features)).index_copy_(1, kept, values), gradients
 
 

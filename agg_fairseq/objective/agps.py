@@ -34,7 +34,6 @@ class AgpsObjective(Objective):
     """
 
     excluded: Tensor | None  # (V,) bool
-    counts: Tensor | None  # (V,) int64
     rare: Tensor | None  # (V,) bool, R
     g1: Tensor | None  # (V,) the gates of a batch without targets, where the target is not rare
     g2: Tensor | None  # (V,) and where it is
@@ -60,7 +59,7 @@ class AgpsObjective(Objective):
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
         self.register_buffer("excluded", excluded, persistent=False)
-        for name in ("counts", "rare", "g1", "g2"):
+        for name in ("rare", "g1", "g2"):
             self.register_buffer(name, None, persistent=False)
         none = torch.zeros(vocabulary, dtype=torch.bool)
         agps_gates(none, none, none, **self.scaling)  # raises where an option is out of its range
@@ -69,12 +68,11 @@ class AgpsObjective(Objective):
 
     def set_counts(self, counts: Tensor) -> None:
         """Takes the training counts (V,), and chooses the rare tokens."""
-        self.counts = whole_counts(counts, self.vocabulary)
+        counts = whole_counts(counts, self.vocabulary)
         if self.excluded is not None:
-            self.counts = self.counts.to(self.excluded.device)
-        self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
-        none = torch.zeros_like(self.rare)
-        gates = agps_gates(self.counts, none, self.rare, **self.scaling)
+            counts = counts.to(self.excluded.device)
+        self.rare = tokens_from_rank(counts, self.rare_rank, self.excluded)
+        gates = agps_gates(counts, torch.zeros_like(self.rare), self.rare, **self.scaling)
         self.g1, self.g2 = gates.g1, gates.g2
 
     def gates(self, target: Tensor | None) -> Gates:

@@ -27,7 +27,7 @@ def test_agps_counts_the_target_side(mt_data):
     trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     assert objective.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"}
-    assert torch.equal(objective.counts, target_counts(mt_data, dictionary))
+    assert torch.equal(trainer.criterion.count_targets(), target_counts(mt_data, dictionary))
     source = dictionary.index("w0")  # of the source side alone, like 'happiness' in the paper
     gates = objective.gates(batches(trainer.cfg, trainer.task)[0]["target"])
     assert objective.rare_rank == 20 and objective.rare[source]
@@ -142,7 +142,7 @@ def test_sequence_loss_equals_the_paper(lm_data):
     assert repeated.any() and not repeated.all()
     p = model(torch.cat([prefixes, continuation], 1)[:, :-1])[0][:, 4:].softmax(-1)
     punished = -(1 - p.gather(2, continuation[:, :, None]).squeeze(2)[repeated]).log().sum()
-    penalty = cosine_regularizer(model.decoder.output_projection.weight, ignore_index=pad)
+    penalty = cosine_regularizer(model.decoder.output_projection.weight, padding_row=pad)
     expected = punished + 3 * continuation.numel() * penalty
     assert_close(log["loss"], expected.detach())
     assert_close(found, torch.autograd.grad(expected, list(model.parameters())))

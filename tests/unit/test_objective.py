@@ -77,7 +77,7 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
             candidates=previous_tokens(target, -100), ul_alpha=0.5,
         )  # fmt: skip
         targets = (target >= 0).sum()
-        cosreg = cosine_regularizer(weight, ignore_index=0)
+        cosreg = cosine_regularizer(weight, padding_row=0)
         expected = naive + targets * 2 * cosreg
         output = objective(features, weight, target)
         torch.testing.assert_close(output.loss, expected)
@@ -100,7 +100,7 @@ def test_gates_and_terms_are_those_of_the_naive_implementation(method):
 
 def test_defaults_are_those_of_the_papers():
     agg, agps = AggObjective(V), AgpsObjective(V, rare_rank=3)
-    assert (agg.counter.window, agg.threshold["alpha"], agg.which) == (1000, 0.03, "both")
+    assert (agg.counter.window, agg.alpha, agg.which) == (1000, 0.03, "both")
     assert agps.scaling == {"mu1": 500, "mu2": 20, "variant": "eq15"}
 
 
