@@ -1,6 +1,6 @@
 """Saved models of fairseq-train and of transformers, opened once and safely."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import UserError
@@ -9,9 +9,17 @@ from .fairseq_checkpoint import Checkpoint
 from .output_embedding import OutputEmbedding
 from .transformers_model import PretrainedModel, is_pretrained
 
-__all__ = ["open_models", "Checkpoint", "PretrainedModel", "OutputEmbedding", "EmbeddingSource"]
+__all__ = [
+    "open_models",
+    "Checkpoint",
+    "PretrainedModel",
+    "OutputEmbedding",
+    "EmbeddingSource",
+    "Models",
+]
 
 EmbeddingSource = Checkpoint | PretrainedModel  # both have `path` and `output_embedding`
+Models = Mapping[str, EmbeddingSource]  # by the names of their rows in a table
 
 
 def open_models(

@@ -1,11 +1,11 @@
 """Checks of what is evaluated: models of one vocabulary, a device that works."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from ..checkpoints import Checkpoint, EmbeddingSource
+from ..checkpoints import Checkpoint, Models
 from ..data.binarized import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
@@ -13,7 +13,7 @@ from ..errors import UserError
 
 
 def load_vocabulary(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None,
     train_text: str | Path | None = None,
 ) -> Vocabulary:
@@ -70,7 +70,7 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
             )
 
 
-def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
+def matrix_setting(models: Models) -> str:
     """The output embeddings, each once, as a setting of a result."""
     return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import EmbeddingSource, Models
 from ..columns import with_groups
 from ..errors import UserError
 from ..metrics.groups import GROUPS
@@ -26,7 +26,7 @@ COLUMNS = {
 
 
 def isotropy(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,

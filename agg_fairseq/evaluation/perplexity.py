@@ -1,13 +1,13 @@
 """Perplexity, calibration and isotropy of models of text, by frequency group of the tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..checkpoints import Checkpoint, EmbeddingSource
+from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
@@ -20,7 +20,7 @@ from .scoring import Text
 
 
 def perplexity(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     text: Text,
     *,
     calibrate: Text | None = None,
@@ -130,7 +130,7 @@ def _groups(
     return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
 
 
-def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSource]:
+def _with_matrix(models: Models) -> dict[str, EmbeddingSource]:
     """The models that have a single output embedding, unlike those of an adaptive softmax."""
     found = {}
     for name, model in models.items():

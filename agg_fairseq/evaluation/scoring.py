@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
+from ..checkpoints import Checkpoint, Models, PretrainedModel
 from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
@@ -44,7 +44,7 @@ class BinarizedText:
         """The name of the text in signatures."""
         return self.split
 
-    def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
+    def load_vocabulary(self, models: Models) -> BinarizedVocabulary:
         """The vocabulary of models of fairseq."""
         return load_vocabulary(models, self.data)
 
@@ -116,7 +116,7 @@ class PlainText:
         """The name of the text in signatures."""
         return Path(self.text).name
 
-    def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
+    def load_vocabulary(self, models: Models) -> TokenizerVocabulary:
         """The vocabulary of models of transformers."""
         return load_vocabulary(models, None, self.train_text)
 

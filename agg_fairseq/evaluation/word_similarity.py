@@ -1,13 +1,13 @@
 """Agreement of the cosines of output embeddings with human scores of pairs of words."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from .. import metrics
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import Models
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..files import read_lines
@@ -21,7 +21,7 @@ PAIRS = "pairs"  # the row with the numbers of covered pairs
 
 
 def word_similarity(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None = None,
     *,
     datasets: Sequence[str | Path],

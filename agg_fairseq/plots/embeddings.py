@@ -6,13 +6,13 @@ Parameters of these functions: checkpoints: models of fairseq or transformers ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from .. import metrics
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import Models
 from ..data.subwords import find_word
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
@@ -21,7 +21,7 @@ from . import style
 
 
 def projection(
-    checkpoints: Mapping[str, EmbeddingSource],
+    checkpoints: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
@@ -58,7 +58,7 @@ def projection(
     return style.finish_figure(figure)
 
 
-def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
+def singular_values(checkpoints: Models) -> style.Figure:
     """Draws the singular values of the embeddings, divided by the largest, on a logarithmic scale.
 
     A curve for each model; the slower it falls, the more isotropic are the embeddings.
@@ -74,7 +74,7 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
 
 
 def similarity(
-    checkpoints: Mapping[str, EmbeddingSource],
+    checkpoints: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
