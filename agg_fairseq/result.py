@@ -137,7 +137,6 @@ class Result:
                         )
 
     def __getitem__(self, row: Row) -> Mapping[str, Any]:
-        """The values of a row, and what else belongs to it."""
         return self.rows[row]
 
     def value(self, row: Row, metric: str, key: str = "") -> Value:

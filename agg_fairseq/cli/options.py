@@ -41,7 +41,6 @@ class Range:
         return value
 
     def __str__(self) -> str:
-        """The range in words, such as "a whole number of 1 or more"."""
         number = "a whole number" if self.kind is int else "a number"
         if self.most < math.inf:
             return f"{number} in {self.ends[0]}{self.least}, {self.most}{self.ends[1]}"
