@@ -1,7 +1,7 @@
 """The mean of checkpoints of one model."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,40 @@ WITHOUT_MEAN = ("class_of_token", "counts")  # floating-point entries of our out
 
 
 def average_checkpoints(
-    checkpoints: Mapping[str, Checkpoint], output: str | Path, *, force: bool = False
+    inputs: Sequence[str | Path],
+    output: str | Path,
+    *,
+    last: int = 5,
+    by: str = "epoch",
+    force: bool = False,
 ) -> Result:
     """Writes the mean of checkpoints of one model as a checkpoint.
 
     All else is that of the first checkpoint, without what only its own run could go on from, such as
     the token counts of a criterion.
 
+    Args:
+        inputs: the folder of a run, or checkpoints.
+        last: average the last N checkpoints of the folder.
+        by: which checkpoints of the folder are used.
+
     Returns:
         Result: a row per checkpoint, with `updates` and `path`.
     """
-    check_writable(output, *(one.path for one in checkpoints.values()), replace=force)
+    paths = list(map(Path, inputs))
+    if len(paths) == 1 and paths[0].is_dir():
+        paths = last_checkpoints(paths[0], last, by)
+    if len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
+        raise UserError(
+            "INPUT: expected the folder of a run, or two checkpoints or more, each once"
+        )
+    check_writable(output, *paths, replace=force)
+    checkpoints = list(map(Checkpoint, paths))
     models, rows = {}, {}
-    for name, model in checkpoints.items():
+    for model in checkpoints:
         models[str(model)] = model.parameters
-        rows[name] = {"path": str(model), "updates": model.updates}
-    state = next(iter(checkpoints.values())).without_training_state()
+        rows[str(model)] = {"path": str(model), "updates": model.updates}
+    state = checkpoints[0].without_training_state()
     state["model"] = average_parameters(models)
     for path, parameters in models.items():
         check_finite(path, parameters)
@@ -47,13 +65,13 @@ def average_checkpoints(
             state["extra_state"][key] = {**value}
             state["extra_state"][key].pop(STATE_KEY, None)
     atomic_write(output, lambda temporary: torch.save(state, temporary))
-    return Result(rows, {"updates": [""]}, {"checkpoints": len(checkpoints), "mean": "float64"})
+    return Result(rows, {"updates": [""]}, {"checkpoints": len(paths), "mean": "float64"})
 
 
-def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:
+def last_checkpoints(folder: Path, last: int, by: str) -> list[Path]:
     """The last checkpoints in the folder of a run, the newest first; `by` is a key of `NAMES`."""
     numbers = {}
-    for path in Path(folder).glob("*.pt"):
+    for path in folder.glob("*.pt"):
         if match := NAMES[by].fullmatch(path.name):
             numbers[path] = int(match[1])
     if not 2 <= last <= len(numbers):

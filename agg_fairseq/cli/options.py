@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import evaluation
 from ..checkpoints import Checkpoint, open_models
+from ..checkpoints.averaging import NAMES
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
 from ..f2.decoupled_decoding import DECODINGS
@@ -57,10 +58,11 @@ FILE_OPTIONS = (
 )  # fmt: skip
 COUNTS = (
     "tokens_per_sample", "max_tokens", "prefix_length", "length", "max_texts", "batch_size",
-    "tokens_per_update",
+    "tokens_per_update", "last",
 )  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(FILE_OPTIONS, {"metavar": "FILE"}),
+    "inputs": {"nargs": "+", "metavar": "INPUT"},
     "results": {"nargs": "+", "metavar": "FILE"},
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
     **dict.fromkeys(COUNTS, {"type": COUNT, "metavar": "N"}),
@@ -71,6 +73,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
+    "by": {"choices": NAMES},
     "groups": {"choices": GROUP_MEANINGS},
     "bpe": {"choices": FILES},
     "f2_decoding": {"choices": DECODINGS},

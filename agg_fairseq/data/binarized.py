@@ -42,12 +42,11 @@ def training_pair(
     data: str | Path, source: str | None = None, target: str | None = None
 ) -> tuple[str, str]:
     """The languages X and Y of train.X-Y.X.bin in a folder; a given one must be the same."""
-    pairs, fitting = [], []
+    pairs = []
     for path in sorted(folders(data)[0].glob("*.bin")):
         if match := re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name):
             pairs.append((match[1], match[2]))
-            if source in (None, match[1]) and target in (None, match[2]):
-                fitting.append((match[1], match[2]))
+    fitting = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
     if len(fitting) != 1:
         found = ", ".join(map("-".join, fitting or pairs)) or "no language pair"
         expected = f"train.{source or 'X'}-{target or 'Y'}.{source or 'X'}.bin"

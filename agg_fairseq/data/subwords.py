@@ -79,7 +79,10 @@ class TokenizerOptions:
             before = " " * self.after_space
             pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
             has_ids = sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index)
-            written, readable = ({}, pieces) if has_ids else (pieces, {})
+            if has_ids:
+                readable = pieces
+            else:
+                written = pieces
 
         def split(text: str) -> list[str]:
             try:

@@ -114,12 +114,12 @@ class TokenizerVocabulary(Vocabulary):
     @cached_property
     def special_ids(self) -> list[int]:
         """The special tokens, the token of unknown words, and the rows without a token."""
-        ordinary = set(self.tokenizer.get_vocab(with_added_tokens=True).values())
+        special = {self.unknown}
         for row, token in self.tokenizer.get_added_tokens_decoder().items():
             if token.special:
-                ordinary.discard(row)
-        ordinary.discard(self.unknown)
-        return [row for row in range(self.rows) if row not in ordinary]
+                special.add(row)
+        ordinary = {*self.tokenizer.get_vocab(with_added_tokens=True).values()} - special
+        return sorted({*range(self.rows)} - ordinary)
 
     @property
     def unused(self) -> list[int]:

@@ -42,10 +42,10 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     Reference: Yu et al. (2022), Fig. 5.
     """
     titles = {}
+    measures = {"perplexity": "perplexity", "unique_predictions": "Uniq", "isotropy": "I(W)"}
     for group in ("total", "rare"):
-        titles["perplexity", group] = f"perplexity, {group}"
-        titles["unique_predictions", group] = f"Uniq, {group}"
-        titles["isotropy", group] = f"I(W), {group}"
+        for measure, title in measures.items():
+            titles[measure, group] = f"{title}, {group}"
     points: Points = {}
     levels: dict[str, list[float]] = {}
     options: set[str] = set()

@@ -1,12 +1,6 @@
 """A page of HTML that compares runs of fairseq-train.
 
-    from agg_fairseq.report import write_report
-
-    runs = {"mle": "runs/mle", "agg": "runs/agg"}
-    write_report(runs, "data-bin/wikitext-2", "report.html", split="valid")
-
-The page loads nothing and runs no script. Its layout is in page.html.jinja, which escapes all texts,
-such as names and tokens.
+The page loads nothing and runs no script. Its layout is in page.html.jinja, which escapes all texts.
 """
 
 from __future__ import annotations
