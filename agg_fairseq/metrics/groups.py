@@ -9,10 +9,7 @@ from ..functional import rarest, whole_counts
 from ..functional.gates import frequency_ranks
 
 GROUPS = ("frequent", "medium", "rare")
-AGG_SHARES = (0.3, 0.5, 0.2)
-AGPS_FREQUENCIES = (1e-5, 1e-6)
 MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
-MASS_PERCENT = (40, 30, 20, 10)
 OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
 UNSEEN = "unseen"
 """A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in training,
@@ -50,8 +47,7 @@ def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Frequ
 
     Reference: Yu et al. (2022), Sec. 3.1.
     """
-    _, medium, rare = AGG_SHARES
-    rarer = [rarest(counts, share, excluded) for share in (medium + rare, rare)]
+    rarer = [rarest(counts, share, excluded) for share in (0.7, 0.2)]
     return _groups(rarer, counts, excluded)
 
 
@@ -64,7 +60,7 @@ def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None)
     """
     counts = whole_counts(counts)
     total = counts.sum().double()
-    rarer = [counts.double() < frequency * total for frequency in AGPS_FREQUENCIES]
+    rarer = [counts.double() < frequency * total for frequency in (1e-5, 1e-6)]
     return _groups(rarer, counts, excluded)
 
 
@@ -99,8 +95,7 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
     ranks = frequency_ranks(counts, excluded)
     ranked = torch.empty_like(mass).scatter_(0, ranks, mass)  # V, in order of rank
     before = (ranked.cumsum(0) - ranked)[ranks]  # V, occurrences of the tokens of lower rank
-    limits = torch.tensor(MASS_PERCENT).cumsum(0)[:-1].tolist()  # 40, 70, 90
-    rarer = [100 * before >= percent * mass.sum() for percent in limits]
+    rarer = [100 * before >= percent * mass.sum() for percent in (40, 70, 90)]
     return _groups(rarer, counts, excluded, MASS_GROUPS)
 
 
