@@ -29,15 +29,12 @@ Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, named as the files of the folder are."""
-    split, sides = f"train.{'-'.join(languages)}", []
+    sides = []
     for language in languages:
         dictionary = load_dictionary(data, f"dict.{language}.txt")
-        sides.append(load_sentences(data, dictionary, f"{split}.{language}"))
-    source, target = sides
-    if len(source) != len(target):
-        found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
-        raise UserError(f"{data}/{split}: found {found}; run fairseq-preprocess again")
-    return source, target
+        split = f"train.{'-'.join(languages)}.{language}"
+        sides.append(load_sentences(data, dictionary, split))
+    return tuple(sides)
 
 
 def sentences(side: Any) -> Iterator[list[int]]:
