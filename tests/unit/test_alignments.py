@@ -72,13 +72,6 @@ def test_links_of_other_sentences_are_refused(tmp_path, text, words):
         links_of(tmp_path, text)
 
 
-def test_sides_of_different_lengths_are_refused(tmp_path):
-    write_data(tmp_path)
-    write_side(tmp_path, "en-de", "de", [[4]])
-    with pytest.raises(UserError, match="found 3 sentences of en and 1 of de; run fairseq-prep"):
-        load_parallel(tmp_path, ("en", "de"))
-
-
 def test_training_pair_by_the_names_of_files(tmp_path):
     write_data(tmp_path)
     assert training_pair(tmp_path) == training_pair(tmp_path, "en", "de") == ("en", "de")
