@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import metrics
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..data.alignments import load_parallel, read_links
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
@@ -30,8 +30,8 @@ def align_sim(
 
     Returns:
         Result: a row per model, with `align_sim` by group, the mean of `metrics.align_sim` over the
-        tokens that were aligned; the row `orthogonal`, of embeddings that are all at right angles;
-        and the row `labeled tokens`, their number.
+        tokens that were aligned; and the rows `orthogonal`, of embeddings at right angles, and
+        `labeled tokens`, the number of tokens.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
     vocabulary = load_vocabulary(models, data)
@@ -60,10 +60,10 @@ def align_sim(
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     labeled = members.of_token[links.tokens()]
-    numbers = {}
+    rows[LABELED] = {"align_sim": {}}
     for index, group in enumerate(members.names):
-        numbers[group] = int(labeled.eq(index).sum())
-    rows[LABELED] = {"align_sim": {**numbers, "total": len(labeled)}}
+        rows[LABELED]["align_sim"][group] = int(labeled.eq(index).sum())
+    rows[LABELED]["align_sim"]["total"] = len(labeled)
     settings = {
         "matrix": matrix_setting(models),
         "groups": GROUPINGS[groups],
