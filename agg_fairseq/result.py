@@ -273,7 +273,7 @@ def compare(
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown, the first column aligned to the left and the others to the right; None
     becomes a dash."""
-    columns = []
+    columns: list[list[str]] = []
     for column in zip(header, *rows, strict=True):
         texts = []
         for cell in column:

@@ -36,10 +36,11 @@ TIED = "--share-decoder-input-output-embed"
 
 LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
 MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
-SMALL_LM = "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-attention-heads 2".split()
-SMALL_MT = (*SMALL_LM, *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim "
-    "16".split(),
-            *"--encoder-attention-heads 2".split())  # fmt: skip
+SMALL_LM = (
+    "--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 16 "
+    "--decoder-attention-heads 2"
+).split()
+SMALL_MT = (*SMALL_LM, *" ".join(SMALL_LM).replace("decoder", "encoder").split())
 KERNELS = ("--encoder-kernel-size-list", "[3]", "--decoder-kernel-size-list", "[3]")
 LIGHT, DYNAMIC = (
     ("--encoder-conv-type", kind, "--decoder-conv-type", kind, *KERNELS)
@@ -47,12 +48,9 @@ LIGHT, DYNAMIC = (
 )
 SMALL_LSTM = ("--decoder-embed-dim", "16", "--decoder-out-embed-dim", "16")
 SMALL_FCONV = (
-    "--encoder-layers",
-    "[(16, 3)]",
-    "--decoder-layers",
-    "[(16, 3)]",
     *"--encoder-embed-dim 8 --decoder-embed-dim 8 --decoder-out-embed-dim 8".split(),
-)
+    "--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]",
+)  # fmt: skip
 
 
 def lm(arch, *options):
@@ -80,8 +78,7 @@ FAMILIES = {
     "fconv": mt("fconv", *SMALL_FCONV),
     "fconv, tied": mt("fconv", *SMALL_FCONV, "--share-input-output-embed"),
     "fconv_self_att": mt(
-        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention "
-            "False".split(),
+        "fconv_self_att_wp", *SMALL_FCONV, *"--decoder-attention True --encoder-attention False".split(),
         *"--self-attention True --gated-attention True --project-input True".split(),
         *"--multihead-self-attention-nheads 2".split(),
     ),

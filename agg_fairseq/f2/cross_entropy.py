@@ -8,7 +8,7 @@ costs `C + |class of y_i|` products of length D instead of V. With label smoothi
 some of the target distribution, so the cost is that of the full softmax.
 
 Both terms are softmax layers over a part of the rows of [U; W], whose gradients are formed on the
-way: the class term for all positions, the token term for positions that are sorted by the class of
+way: the class term for all positions, the token term for positions that are sorted by the ranks of
 their targets, so that each class takes a slice of them. Most classes are small, and on a GPU a small
 product takes as long as its launch: where it costs less, neighboring classes are merged into one
 product, and the logits of another class than the target's masked. Beyond inputs and gradients, the

@@ -173,7 +173,7 @@ def gated_likelihood(
         scale: s, not 0: the logits are s (H Wᵀ + b).
         softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; not with `adv_epsilon`.
         predict: also return the arg-max of P, without `adv_epsilon`.
-        order: of `order_positions`, for the same arguments; None calls it, and waits for a GPU.
+        order: of `order_positions`, for the same targets and gates; None calls it, and waits for a GPU.
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
@@ -201,6 +201,8 @@ def gated_likelihood(
     if order is None:
         rare = None if gates is None else gates.rare
         order = order_positions(target, len(weight), rare, ignore_index)
+    if (number := len(order.positions)) != target.numel():
+        raise ValueError(f"expected the order of {target.numel()} targets, got that of {number}")
     terms = Terms(
         vocabulary=len(weight),
         label_smoothing=label_smoothing,

@@ -46,7 +46,7 @@ def likelihood(
     matrix = _launch(
         logits, vocabulary, dtype, target=target, ranges=ranges, factor=omega, lse=lse, nll=nll,
         total=total, at_target=at_target, share=share, others=others, softcap=softcap, scale=scale,
-        caps=True, has_shift=others > 0,
+        caps=True, has_shift=share > 0,
     )  # fmt: skip
     if matrix is None:
         return None

@@ -202,7 +202,8 @@ def likelihood_residual(
 
     Takes the logits l (C, V) or wider, which are used up, targets y (C,), and weights ω (C,) of the
     positions, or None for 1. The terms are ε, c and the scale. The matrix is in `dtype`. With
-    `ranges` (2, C), the columns from the first to the last, excluded, compete at each position.
+    `ranges` (2, C), without ε and c, the columns from the first to the last, excluded, compete at
+    each position.
     """
     softcap, scale = terms.softcap, terms.residual_scale(dtype)
     if softmax_kernel.can_run(logits):

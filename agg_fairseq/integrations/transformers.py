@@ -78,7 +78,7 @@ class _Step:
 
     head: nn.Module
     logits_of: Callable[[Tensor], Tensor]  # the forward of the head
-    labels: Tensor  # as the model was given them
+    labels: Tensor  # as the model was given them, or shifted ones
     features: Tensor | None = None  # (B, T, D), the input of the output layer
     of_head: ScaleAndCap = (1.0, None)  # what the output layer does after H Wᵀ + b
     scale_and_cap: ScaleAndCap = (1.0, None)  # what the model does in all
@@ -333,6 +333,8 @@ class GatedLoss(TrainerCallback):
         # position t predicts label t + 1, unless the caller has shifted the labels already
         if target is None:
             target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
+        else:
+            step.labels = target
         target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
         step.target = target
         step.head(step.features)  # computes the loss where FSDP has gathered W

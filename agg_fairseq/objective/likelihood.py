@@ -163,7 +163,7 @@ class Objective(nn.Module):
             weight: W (V, D).
             target: (B, T) int64 in [0, V), or `ignore_index`.
             bias: this, `scale` and `softcap` as of `functional.gated_likelihood`.
-            micro_batch: the result of `micro_batch`; None calls it.
+            micro_batch: the result of `micro_batch`, for the same targets; None calls it.
             denominator: as of `complete`; None is the number of targets.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch

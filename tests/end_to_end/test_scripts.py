@@ -69,7 +69,6 @@ def test_odd_paths_are_refused_and_nothing_is_run(clone, script):
 def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(
     clone, script="train.sh"
 ):
-    """Wherever CDPATH would lead; the next call finds the environment there."""
     for set_up in ("set up\n", ""):
         result = started(clone, script, *NAMES, CDPATH=".:/")
         path, option, _, *arguments = result.stdout.split("\0")[:-1]

@@ -56,15 +56,10 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
     for name, result in results.items():
         parts = json.loads(json.dumps(result.json()))
         assert set(parts) == {*("signature version schema labels columns".split()), *PARTS}
-        assert shape([parts["signature"], parts["version"], *parts["labels"]]) == "[text]"
-        assert {shape(keys) for keys in parts["columns"].values()} <= {"[text]", "[]"}
         found["json"][name] = {part: shape(parts[part]) for part in PARTS}
-    path = ROOT / "tests" / "glue" / "json_schema.json"
-    golden = json.loads(path.read_text())
-    if found != golden and golden["schema"] != SCHEMA:
-        (tmp_path / path.name).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-        pytest.fail(f"the version was raised: replace {path} by {tmp_path / path.name}")
-    assert found == golden, "names or types changed: raise SCHEMA"
+    path, new = ROOT / "tests" / "glue" / "json_schema.json", tmp_path / "json_schema.json"
+    new.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    assert found == json.loads(path.read_text()), f"raise SCHEMA, and replace {path} by {new}"
 
 
 def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsys):
@@ -85,14 +80,11 @@ def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsy
 def test_special_tokens_are_frequent_as_published(lm_runs, lm_data):
     """All targets are then in a group: the groups' losses make up the total's."""
     run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
-    ours, theirs = (
-        evaluation.perplexity(run, text),
-        evaluation.perplexity(run, text, as_published=True),
-    )
-    assert "types,special-tokens-frequent" in theirs.signature and "special" not in ours.signature
-    targets, ppl = dict(theirs.facts["targets"]), theirs["mle"]["perplexity"]
+    result = evaluation.perplexity(run, text, as_published=True)
+    assert "types,special-tokens-frequent" in result.signature
+    targets, ppl, summed = dict(result.facts["targets"]), result["mle"]["perplexity"], 0.0
     total = targets.pop("total")
-    assert total == ours.facts["targets"]["total"] == sum(targets.values())
-    assert ours.facts["targets"]["frequent"] < targets["frequent"]
-    mean = sum(n * math.log(ppl[group]) for group, n in targets.items() if n) / total
-    assert math.exp(mean) == pytest.approx(ppl["total"])
+    assert total == sum(targets.values())
+    for group, number in targets.items():
+        summed += number * math.log(ppl[group]) if number else 0.0
+    assert math.exp(summed / total) == pytest.approx(ppl["total"])

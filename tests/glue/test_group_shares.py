@@ -2,44 +2,30 @@
 and freezing agree on what is rare."""
 
 import math
-from bisect import bisect_right
 
 import pytest
+import torch
 
 from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import group_shares
 from agg_fairseq.metrics import frequency_groups
-from tests.commands import cells, read_result, run
+from tests.commands import cells, run
 from tests.conftest import preprocessed
-from tests.small_trainings import LM, MT, build
+from tests.small_trainings import build
 from tests.small_transformers import save_word_tokenizer
 
 
 def test_shares_of_a_binarized_text(lm_data):
-    result = group_shares(lm_data, tokens_per_update=64, rare_fraction=0.25)
-    dictionary = load_dictionary(lm_data)
-    counts = {}
+    result, dictionary = group_shares(lm_data), load_dictionary(lm_data)
+    train, excluded = count_tokens(lm_data, dictionary), excluded_tokens(dictionary)
+    rare = frequency_groups(train, excluded=excluded).members("rare")
     for split in ("train", "valid", "test"):
-        counts[split] = count_tokens(lm_data, dictionary, split)
-    train = counts["train"]
-    groups = frequency_groups(train, excluded=excluded_tokens(dictionary))
-    members = {name: groups.members(name) for name in groups.names}
-    # without special tokens, and those that only fill the dictionary
-    words = 4 + (train[4:] > 0).nonzero().squeeze(1)
-    # with all ties
-    members["rarest 25%"] = words[train[words] <= train[words].double().quantile(0.25)]
-    for name, tokens in members.items():
-        row, of_group = result[name], train[tokens]
-        sizes = (len(tokens), of_group.min(), of_group.max())
-        assert (row["types"], row["fewest"], row["most"]) == sizes
-        for split, one in counts.items():
-            share = one[tokens].sum().item() / one.sum().item()
-            assert row["target_share"][split] == pytest.approx(share)
-        per_update = 64 * of_group.double().mean().item() / train.sum().item()
-        assert row["updates_per_occurrence"] == pytest.approx(1 / per_update)
-    assert result["total"]["types"] == len(words) + int((train[:4] > 0).sum())
+        counts = count_tokens(lm_data, dictionary, split)
+        share = (counts[rare].sum() / counts.sum()).item()
+        assert result["rare"]["target_share"][split] == pytest.approx(share)
+    assert result["total"]["types"] == (train > 0).sum(), "with special tokens"
 
 
 def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
@@ -49,15 +35,16 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
     monkeypatch.chdir(tmp_path)
-    printed = run(capsys, "groups", "train.txt", "--tokenizer", ".", "--json", "o.json")
-    table = cells(printed)
-    for group, row in (
-        ("frequent", "1 4 4 40.00"),
-        ("rare", "1 1 1 10.00"),
-        ("unseen", "1 0 0 0.00"),
+    options = ("--tokenizer", ".", "--rare-fraction", "0.4", "--tokens-per-update", "2")
+    table = cells(run(capsys, "groups", "train.txt", *options))
+    for row, expected in (
+        ("frequent", "1 4 4 40.00 1.2"),
+        ("rare", "1 1 1 10.00 5.0"),
+        ("rarest 40%", "2 1 2 30.00 3.3"),
+        ("total", "4 1 4 100.00 2.0"),
+        ("unseen", "1 0 0 0.00 —"),
     ):
-        assert list(table[group].values()) == row.split()
-    assert read_result(tmp_path / "o.json")["total"]["types"] == 4
+        assert " ".join(table[row].values()).startswith(expected), table[row]
     counted = group_shares("train.txt", tokenizer=".", tokens_per_update=1, beta2=0.7)
     found = counted["forgotten with β₂ = 0.7"]
     assert (found["types"], counted["forgotten with β₂ = 0.95"]["types"]) == (1, 0)
@@ -70,53 +57,30 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
 
 
 def test_group_shares_refuses_options(lm_data):
-    for options, message in (
-        ({"beta2": 0.98}, "--beta2: found it without --tokens-per-update"),
-        ({"data": lm_data / "dict.txt"}, "--tokenizer: found none for the text"),
-    ):
-        with pytest.raises(UserError, match=message):
-            group_shares(**{"data": lm_data, **options})
+    with pytest.raises(UserError, match="--beta2: found it without --tokens-per-update"):
+        group_shares(lm_data, beta2=0.98)
+    with pytest.raises(UserError, match="--tokenizer: found none for the text"):
+        group_shares(lm_data / "dict.txt")
 
 
-@pytest.mark.parametrize("kind", ["text", "unseen words", "pairs"])
-def test_the_rarest_fifth_is_the_same_in_measures_gates_and_freezing(
-    lm_data, mt_data, tmp_path, kind
-):
-    """Tokens that are no target in training, whose gate is 0, are rare in training and unseen in
-    measures: words that only the dictionary has, also those of a source language; no fillers."""
-    base, languages, data = LM, None, lm_data
-    if kind == "pairs":
-        base, languages, data = MT, ("en", "de"), mt_data
-    elif kind == "unseen words":
-        text = ["w0 w1 w0 w9", "w1 w0 w3 w2 w2 w5 never"] * 3
-        splits, srcdict = dict.fromkeys(("train", "valid", "test"), text), lm_data / "dict.txt"
-        data = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
-    vocabulary = BinarizedVocabulary.load(data, languages)
-    counts, words, unseen = vocabulary.counts, {}, []
-    for index, word in enumerate(vocabulary.dictionary.symbols[4:], 4):
-        if counts[index]:
-            words[index] = int(counts[index])
-        elif not word.startswith("madeupword"):
-            unseen.append(index)
-    assert bool(unseen) == (kind != "text")
-    ascending = sorted(words.values())
-    number = int(0.2 * len(ascending) + 0.5)
-    sizes = {bisect_right(ascending, count): count for count in ascending}
-    threshold = sizes[min(sizes, key=lambda size: (abs(size - number), -size))]
-    rare = [index for index, count in words.items() if count <= threshold]
-
-    groups = vocabulary.groups("types")
-    assert groups.members("rare").tolist() == rare
-    assert not unseen or groups.members("unseen").tolist() == unseen
-    criterions = []
-    for options in (("agg", "--agg-rare-fraction", 0.2), ("freeze_rare", "--freeze-fraction", 0.2)):
-        criterions.append(build(data, "--criterion", *options, base=base)[-1])
-    agg, frozen = criterions
+def test_what_is_rare_is_the_same_everywhere(lm_data, tmp_path):
+    """Words that only the dictionary has, whose gate is 0, are rare in training and unseen in
+    measures; fillers are neither."""
+    text, srcdict = ["w0 w1 w0 w9", "w1 w0 w3 w2 w2 w5 never"] * 3, lm_data / "dict.txt"
+    splits = dict.fromkeys(("train", "valid", "test"), text)
+    data = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
+    vocabulary = BinarizedVocabulary.load(data)
+    counts, groups = vocabulary.counts, vocabulary.groups("types")
+    is_rare, is_unseen = torch.zeros(2, len(counts), dtype=torch.bool)
+    is_rare[groups.members("rare")] = True
+    for row, word in enumerate(vocabulary.tokens[4:], 4):
+        is_unseen[row] = counts[row] == 0 and not word.startswith("madeupword")
+    assert groups.members("unseen").equal(is_unseen.nonzero().squeeze(1)) and is_rare.any()
+    *_, agg = build(data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
+    *_, frozen = build(data, "--criterion", "freeze_rare", "--freeze-fraction", 0.2)
     frozen.prepare()
     agg.objective.count(counts.nonzero().squeeze(1).repeat_interleave(counts[counts > 0]))
     agg.objective.commit_update()
     gates = agg.objective.gates(None)
-    for found in (gates.rare, frozen.rare):
-        assert found.nonzero().squeeze(1).tolist() == sorted(rare + unseen)
-    for gate in (gates.g1, gates.g2):
-        assert not gate[unseen].any()
+    assert gates.rare.equal(is_rare | is_unseen) and frozen.rare.equal(is_rare | is_unseen)
+    assert not gates.g1[is_unseen].any() and not gates.g2[is_unseen].any()

@@ -5,28 +5,19 @@ import contextlib
 import io
 import os
 import pickle
-import struct
-from argparse import Namespace
 
 import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from fairseq.logging import metrics
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.cli.main import main
 from agg_fairseq.data.binarized import count_tokens
 from agg_fairseq.errors import UserError
 from tests.hostile import AMOUNTS, fuzz
 
-WEIGHT, COUNTS = "decoder.output_projection.weight", "decoder.output_projection.counts"
-SIZES = ("layers", "embed_dim", "input_dim", "output_dim", "ffn_embed_dim", "attention_heads")
-OPTIONS = {
-    "task": {"_name": "language_modeling", "tokens_per_sample": 16},
-    "model": {"_name": "transformer_lm", **{f"decoder_{size}": 1 for size in SIZES}},
-}
+WEIGHT = "decoder.output_projection.weight"
 
 
 class Evil:
@@ -41,46 +32,22 @@ class Evil:
 
 def saved(**parts):
     file = io.BytesIO()
-    torch.save({"model": {WEIGHT: torch.randn(12, 4)}, "cfg": OPTIONS, **parts}, file)
+    torch.save({"model": {WEIGHT: torch.randn(12, 4)}, "cfg": {"task": None}, **parts}, file)
     return file.getvalue()
 
 
-RUNNING_CODE = {
-    "zip": lambda evil: saved(cfg=evil),
-    "pickle": lambda evil: pickle.dumps({"model": {}, "cfg": evil}),
-    "numpy": lambda evil: saved(extra_state={"array": np.array([evil], dtype=object)}),
-    "namespace": lambda evil: saved(cfg=None, args=Namespace(criterion=evil)),
-}
-
-
-@pytest.mark.parametrize("kind", RUNNING_CODE)
-def test_nothing_runs_what_a_checkpoint_says(kind, tmp_path):
-    path = tmp_path / "checkpoint_best.pt"
-    path.write_bytes(RUNNING_CODE[kind](Evil(tmp_path / "marker")))
-    words = f"{path}: refused, since it is damaged, or loading it would run code"
-    with pytest.raises(UserError, match=words):
-        Checkpoint(path)
-    assert not (tmp_path / "marker").exists()
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"model": None},
-        {"model": {WEIGHT: torch.randn(12, 4, 2)}},
-        {"model": {WEIGHT: torch.randn(12, 4), COUNTS: torch.full((12,), -7.0)}},
-        {"cfg": {"task": None, "model": None, "criterion": None}},
-        {"cfg": {**OPTIONS, "task": {"_name": "../../etc"}}},
-    ],
-    ids=["no model", "a cube", "counts below zero", "no options", "an unknown task"],
-)
-def test_what_is_no_model_is_refused_in_one_line(parts, lm_data, tmp_path, capsys):
-    """Checks a command that builds the model, and one that reads its matrix."""
-    path = tmp_path / "checkpoint_best.pt"
-    path.write_bytes(saved(**parts))
-    for command in ("eval-lm", "isotropy"):
-        assert main([command, str(path), "--data", str(lm_data)]) == 2
-    assert capsys.readouterr().err.count("\n") == 2
+def test_nothing_runs_what_a_checkpoint_says(tmp_path):
+    path, marker = tmp_path / "checkpoint_best.pt", tmp_path / "marker"
+    evil = Evil(marker)
+    for content in (
+        saved(cfg=evil),
+        pickle.dumps({"model": {}, "cfg": evil}),
+        saved(extra_state={"array": np.array([evil], dtype=object)}),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is damaged, or loading it would run code"):
+            Checkpoint(path)
+        assert not marker.exists()
 
 
 def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
@@ -95,7 +62,7 @@ def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
 
 
 @AMOUNTS
-def test_a_damaged_checkpoint_has_the_weights_that_were_saved_or_is_refused(files, tmp_path):
+def test_a_damaged_checkpoint_is_whole_or_refused(files, tmp_path):
     weight, path = torch.randn(12, 4), tmp_path / "checkpoint.pt"
 
     def check(content):
@@ -109,16 +76,12 @@ def test_a_damaged_checkpoint_has_the_weights_that_were_saved_or_is_refused(file
 def test_what_meters_of_fairseq_save_is_opened(tmp_path):
     """--eval-bleu leaves arrays of numpy in its meters, other tasks numbers; a resume opens the
     same file by torch."""
-    with metrics.aggregate("valid") as meters:
-        metrics.log_scalar("_bleu_counts", np.array([3, 2, 1, 0]))
-        metrics.log_scalar("wer", np.float32(0.5), np.int64(2))
-    extra = {"metrics": {"valid": meters.state_dict()}, "val_loss": np.float64(1.5)}
-    path, found = tmp_path / "bleu.pt", {}
-    path.write_bytes(saved(extra_state=extra | {"name": np.array(["a"])}, args=None))
-    for _, key, _, state in Checkpoint(path).state["extra_state"]["metrics"]["valid"]:
-        found[key] = state
-    assert found["_bleu_counts"]["sum"].tolist() == [3, 2, 1, 0]
-    assert torch.load(path)["extra_state"]["val_loss"] == 1.5, "as fairseq opens it to go on"
+    path, meters = tmp_path / "bleu.pt", {"wer": np.float32(0.5), "number": np.int64(2)}
+    meters |= {"counts": np.array([3, 2, 1, 0]), "name": np.array(["a"])}
+    path.write_bytes(saved(extra_state=meters))
+    for state in (Checkpoint(path).state, torch.load(path)):
+        found = state["extra_state"]
+        assert found["counts"].tolist() == [3, 2, 1, 0] and found["wer"] == 0.5
 
 
 def test_output_layers_of_older_and_other_models(tmp_path):
@@ -127,10 +90,6 @@ def test_output_layers_of_older_and_other_models(tmp_path):
     for name in ("decoder.embed_out", "decoder.model.lm_head.weight"):
         path.write_bytes(saved(model={"decoder.other": torch.ones(2), name: weight}))
         assert torch.equal(Checkpoint(path).output_embedding.weight, weight)
-    path.write_bytes(saved(model={"module.decoder.embed_out": weight}))
-    words = "found no output embedding among module.decoder.embed_out, …"
-    with pytest.raises(UserError, match=words):
-        Checkpoint(path).output_embedding  # noqa: B018
 
 
 def split(folder, tokens, dtype=np.uint16):
@@ -142,7 +101,7 @@ def split(folder, tokens, dtype=np.uint16):
 
 @AMOUNTS
 @pytest.mark.parametrize("suffix", ["idx", "bin"])
-def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp_path):
+def test_a_damaged_split_is_whole_or_refused(files, suffix, tmp_path):
     split(tmp_path, [[0, 1, 2], [3, 2]])
     path = tmp_path / f"train.{suffix}"
 
@@ -151,7 +110,7 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp
         try:
             counts = count_tokens(tmp_path, Dictionary())
         except UserError as error:
-            assert "\n" not in str(error)
+            assert "run fairseq-preprocess again" in str(error) and "\n" not in str(error)
             return
         tokens = [0, 1, 2, 3, 2]
         if suffix == "bin":
@@ -163,40 +122,8 @@ def test_a_damaged_split_is_read_as_it_was_written_or_refused(files, suffix, tmp
     fuzz(check, path.read_bytes(), files)
 
 
-def index_of(sizes, begins, code=8, number=2):
-    """The index of a split by its format; the type 8 is uint16."""
-    header = struct.pack("<9sQBQ", b"MMIDIDX\x00\x00", 1, code, number)
-    return header + np.array(sizes, dtype="<i4").tobytes() + np.array(begins, dtype="<i8").tobytes()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        index_of([3, 1], [0, 6]),
-        index_of([2, 3], [0, 6]),
-        index_of([3, 2], [0, 5]),
-        index_of([3, 2], [0, 6], number=2**63),
-        index_of([3, 2], [0, 6], code=77),
-        index_of([3, 2], [0, 12], code=4),
-    ],
-    ids=["size", "sum of sizes", "beginning", "number", "unknown type", "width"],
-)
-def test_an_index_that_contradicts_itself_or_the_tokens_is_refused(content, tmp_path):
-    split(tmp_path, [[0, 1, 2], [3, 2]])
-    assert (tmp_path / "train.idx").read_bytes() == index_of([3, 2], [0, 6])
-    (tmp_path / "train.idx").write_bytes(content)
-    with pytest.raises(UserError, match=f"{tmp_path / 'train'}: .*run fairseq-preprocess again"):
-        count_tokens(tmp_path, Dictionary())
-
-
-@pytest.mark.parametrize("token", [-1, 4, 2**31 - 1])
-def test_a_token_beyond_the_dictionary_is_refused_without_room_for_all_below_it(token, tmp_path):
+@pytest.mark.parametrize("token", [-1, 2**31 - 1])
+def test_a_token_beyond_the_dictionary_is_refused(token, tmp_path):
     split(tmp_path, [[0, token, 2]], dtype=np.int32)
     with pytest.raises(UserError, match=f"found token {token}, beyond all 4"):
-        count_tokens(tmp_path, Dictionary())
-
-
-def test_tokens_that_are_fractions_are_refused(tmp_path):
-    split(tmp_path, [[0, 1, 2], [3, 2]], dtype=np.float64)
-    with pytest.raises(UserError, match="of type float64, other than the .idx says"):
         count_tokens(tmp_path, Dictionary())

@@ -7,20 +7,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agg_fairseq.checkpoints import Checkpoint, open_models
-from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, generate_texts, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
-from tests.commands import changed, read_result, refused, run, save_model
+from agg_fairseq.metrics.groups import GROUPS
+from tests.commands import refused, run, save_model, table
 from tests.conftest import preprocessed
 from tests.small_trainings import F2_LM, LM, MT, TIED
 
-GROUPS = ("frequent", "medium", "rare")
-UNIGRAM = (*LM, "--arch", "transformer_lm_unigram", "--criterion", "mle")
+MLE = (*LM, "--criterion", "mle")
+UNIGRAM = (*MLE, "--arch", "transformer_lm_unigram")
 ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
 KINDS = {
-    "softmax": (*LM, "--criterion", "mle"),
+    "softmax": MLE,
     "adaptive": (*LM, *ADAPTIVE.split()),
     "bias": UNIGRAM,
     "f2": (*F2_LM, "--criterion", "f2_softmax"),
@@ -81,8 +81,8 @@ def test_a_pruned_model_is_the_one_that_was_trained(lm_data, tmp_path):
     pruned = random_checkpoint(tmp_path / "pruned.pt", lm_data, *kept)
     whole = random_checkpoint(tmp_path / "two.pt", lm_data, *options, 2)
     whole.state["model"] = pruned.state["model"]
-    results = [perplexity({"m": model}, BinarizedText(lm_data)) for model in (pruned, whole)]
-    assert results[0]["m"]["perplexity"] == results[1]["m"]["perplexity"]
+    rows = perplexity({"pruned": pruned, "whole": whole}, BinarizedText(lm_data)).rows
+    assert rows["pruned"]["perplexity"] == rows["whole"]["perplexity"]
 
 
 def test_logits_are_formed_in_chunks(runs, lm_data, monkeypatch):
@@ -90,7 +90,7 @@ def test_logits_are_formed_in_chunks(runs, lm_data, monkeypatch):
     same."""
     options = {"calibrate": BinarizedText(lm_data), "device": "cpu"}
     model, text = {"agg": runs["agg"]}, BinarizedText(lm_data, "valid")
-    whole, sizes = perplexity(model, text, **options), []
+    whole, sizes = perplexity(model, text, **options)["agg"], []
     scoring = sys.modules["agg_fairseq.fairseq_plugin.scoring"]
     monkeypatch.setattr(scoring, "chunk_rows", lambda w: 7)
 
@@ -101,19 +101,18 @@ def test_logits_are_formed_in_chunks(runs, lm_data, monkeypatch):
             return found
 
     with Sizes():
-        chunked = perplexity(model, text, **options)
-    for measure in chunked.columns:
-        assert chunked["agg"][measure] == pytest.approx(whole["agg"][measure], rel=1e-6)
-    assert max(sizes) < chunked["agg"]["tokens"] * 64, "the logits of the whole batch"
+        chunked = perplexity(model, text, **options)["agg"]
+    for measure in ("perplexity", "calibrated_perplexity", "unique_predictions"):
+        assert chunked[measure] == pytest.approx(whole[measure], rel=1e-6)
+    assert max(sizes) < chunked["tokens"] * 64, "the logits of the whole batch"
 
 
 def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
-    text, of_pairs = BinarizedText(lm_data), KINDS["translation"]
+    text = BinarizedText(lm_data)
     positions = ("--max-source-positions", 6, "--max-target-positions", 6)
-    short = random_checkpoint(tmp_path / "6.pt", mt_data, *of_pairs, *positions)
+    short = random_checkpoint(tmp_path / "6.pt", mt_data, *KINDS["translation"], *positions)
     part = random_checkpoint(tmp_path / "p.pt", lm_data, *LM, "--output-dictionary-size", 20)
-    blocks = BinarizedText(lm_data, "valid", tokens_per_sample=17)
-    pairs = BinarizedText(mt_data, "train")
+    blocks, pairs = BinarizedText(lm_data, tokens_per_sample=17), BinarizedText(mt_data, "train")
     for models, scored, fitted_on, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
@@ -127,32 +126,30 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
 
 
 def test_texts_longer_than_the_positions_of_a_model(runs, lm_data, tmp_path):
-    texts = {"prefix_length": 8, "length": 9, "max_texts": 1}
-    found = generate_texts(runs["mle"], lm_data, tmp_path / "o", **texts)
+    given = {"data": lm_data, "output": tmp_path / "o", "prefix_length": 8, "length": 9}
+    found = generate_texts(runs["mle"], **given, max_texts=1)
     assert "|length:9|beyond-positions:16|" in found.signature, "sinusoids go on"
     learned = random_checkpoint(tmp_path / "l.pt", lm_data, *LM, "--decoder-learned-pos")
     with pytest.raises(UserError, match="found 16 positions; expected 17, as many as a text has"):
-        generate_texts(learned, lm_data, tmp_path / "o", **texts)
+        generate_texts(learned, **given)
 
 
 def test_columns_of_the_command(lm_runs, lm_data, tmp_path, capsys):
     start = ("eval-lm", lm_runs / "mle", "--split", "valid")
-    headers = []
-    for options in ((), ("--full",), ("--calibrate", "test", "--json", tmp_path / "o.json")):
-        printed = run(capsys, *start, "--data", lm_data, *options)
-        assert ("| human " in printed) == (options == ("--full",))
-        headers.append([cell.strip() for cell in printed.splitlines()[0].split("|")[2:-1]])
-    short = ["PPL total", *(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
+    shown = [*(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
     calibrated = ["calibrated PPL total", "calibrated PPL rare", "calibrated E/O rare"]
-    assert headers[0] == short and headers[2] == short + calibrated
-    assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(headers[1])
-    assert set(read_result(tmp_path / "o.json")["mle"]["offsets"]) == set(GROUPS)
+    header, rows = table(run(capsys, *start, "--data", lm_data, "--calibrate", "test"))
+    assert header == ["", "PPL total", *shown, *calibrated]
+    assert (rows[0][0], rows[1][0], len(rows)) == ("mle", "unigram", 2)
+    header, rows = table(run(capsys, *start, "--data", lm_data, "--full"))
+    assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(header)
+    assert rows[1][0] == "human" and "calibrated PPL rare" not in header
     assert "found neither --data nor --text" in refused(capsys, *start)
 
 
 CALIBRATED = {
-    "tied": (*LM, "--criterion", "mle", TIED),
-    "half precision": (*LM, "--criterion", "mle"),
+    "tied": (*MLE, TIED),
+    "half precision": MLE,
     "fixed": (*UNIGRAM, "--unigram-bias", "fixed"),
     "learned": (*UNIGRAM, "--unigram-bias", "learned"),
 }
@@ -160,22 +157,17 @@ CALIBRATED = {
 
 @pytest.mark.parametrize("kind", CALIBRATED)
 def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_path):
-    """On any split, its measures are those that `perplexity` predicts with offsets; within groups
-    nothing changes; the best validation of the old model is forgotten."""
-
-    def change(state):
-        state["extra_state"] |= {"best": 1.0, "val_loss": 1.0}
-        if kind == "half precision":
-            state["model"] = {name: one.bfloat16() for name, one in state["model"].items()}
-
-    random_checkpoint(tmp_path / "before.pt", lm_data, *CALIBRATED[kind])
-    before = Checkpoint(changed(tmp_path / "before.pt", tmp_path / "before.pt", change))
+    """On any split, its measures are those that `perplexity` predicts with offsets."""
+    before = random_checkpoint(tmp_path / "before.pt", lm_data, *CALIBRATED[kind])
+    before.state["extra_state"] |= {"best": 1.0, "val_loss": 1.0}
+    if kind == "half precision":
+        for name, parameter in before.parameters.items():
+            before.parameters[name] = parameter.bfloat16()
     fitted = calibrate(before, lm_data, tmp_path / "after.pt", split="test", device="cpu")
-    after, results = Checkpoint(tmp_path / "after.pt"), []
-    for model in (before, after):
-        text = BinarizedText(lm_data, "valid")
-        results.append(perplexity({"m": model}, text, calibrate=BinarizedText(lm_data))["m"])
-    expected, found = results
+    after = Checkpoint(tmp_path / "after.pt")
+    models = {"before": before, "after": after}
+    text, of_test = BinarizedText(lm_data, "valid"), BinarizedText(lm_data)
+    expected, found, *_ = perplexity(models, text, calibrate=of_test).rows.values()
     for measure in ("perplexity", "expected_over_observed"):
         assert found[measure] == pytest.approx(expected[f"calibrated_{measure}"], rel=1e-4)
     assert found["within_perplexity"] == pytest.approx(expected["within_perplexity"], rel=1e-4)
@@ -184,50 +176,38 @@ def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_pat
     assert not {"best", "val_loss"} & set(after.state["extra_state"])
 
 
-def test_groups_by_the_occurrences_in_another_text(
-    lm_runs, lm_data, prepared_data, tmp_path, capsys
-):
+def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp_path, capsys):
     """One word occurs 100 times there, ten once, the others never. A quarter of each group's offset
     is saved in the model."""
-    text = ["w0 " * 100, " ".join(f"w{number}" for number in range(1, 11))]
+    text = ["w0 " * 100, "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10"]
     splits, srcdict = dict.fromkeys(("train", "valid", "test"), text), lm_data / "dict.txt"
     other = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
-    options = ("--data", lm_data, "--occurrences-in", other)
-    run(
-        capsys, "eval-lm", lm_runs / "mle", lm_runs / "agg", *options, "--split", "valid",
-        "--calibrate", "test", "--moved-from", lm_runs / "mle", "--json", tmp_path / "o.json",
-    )  # fmt: skip
-    result = read_result(tmp_path / "o.json")
-    before, after = (Checkpoint(lm_runs / name).output_embedding.weight for name in ("mle", "agg"))
-    dictionary, absent = load_dictionary(lm_data), []
-    for row, word in enumerate(dictionary.symbols[4:], 4):
-        if not word.startswith("madeupword") and int(word[1:]) > 10:
-            absent.append(row)
-    assert result.facts["groups"] == {"100 or more": 1, "1 to 99": 10, "absent": len(absent)}
-    moved = (after - before)[absent].norm() / before[absent].norm()
-    assert result["agg"]["moved"]["absent"] == pytest.approx(moved.item())
-    assert not any(result["mle"]["moved"].values())
-    calibrating = ("calibrate", lm_runs / "agg", *options, "--split", "test", "--share", 0.25)
-    assert "| as it was " in run(capsys, *calibrating, "-o", tmp_path / "quarter.pt")
-    models = {"agg": Checkpoint(lm_runs / "agg"), "quarter": Checkpoint(tmp_path / "quarter.pt")}
+    mle, agg = open_models([lm_runs / "mle", lm_runs / "agg"]).values()
     fitted = {"calibrate": BinarizedText(lm_data), "occurrences_in": other, "shares": [0.25]}
-    shares = perplexity(models, BinarizedText(lm_data, "valid"), **fitted)
+    fitted["moved_from"], text = mle, BinarizedText(lm_data, "valid")
+    result = perplexity({"mle": mle, "agg": agg}, text, **fitted)
+    sizes = result.facts["groups"]
+    assert (sizes["100 or more"], sizes["1 to 99"]) == (1, 10) and sizes["absent"] > 9
+    assert not any(result["mle"]["moved"].values()) and all(result["agg"]["moved"].values())
+    quarter, options = tmp_path / "quarter.pt", ("--data", lm_data, "--occurrences-in", other)
+    saved = ("--split", "test", "--share", 0.25, "-o", quarter)
+    assert "| as it was " in run(capsys, "calibrate", lm_runs / "agg", *options, *saved)
+    found = perplexity({"m": Checkpoint(quarter)}, text, **fitted)["m"]
     for group, offset in result["agg"]["offsets"].items():
-        assert shares["quarter"]["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
+        assert found["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)
     for measure in ("perplexity", "expected_over_observed"):
-        assert shares["agg, 25%"][measure] == pytest.approx(shares["quarter"][measure], rel=1e-4)
+        assert result["agg, 25%"][measure] == pytest.approx(found[measure], rel=1e-4)
     for *options, words in (
-        ("--occurrences-in", prepared_data / "data-bin", "found another dictionary"),
-        ("--occurrences-in", other, "--groups", "frequency", "--groups: found it with --occurr"),
+        (prepared_data / "data-bin", "found another dictionary"),
+        (other, "--groups", "frequency", "--groups: found it with --occurr"),
     ):
-        command = ("eval-lm", lm_runs / "mle", "--data", lm_data)
+        command = ("eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in")
         assert words in refused(capsys, *command, *options)
 
 
 def test_calibrate_refuses_models_and_texts(lm_data, mt_data, tmp_path):
     f2 = random_checkpoint(tmp_path / "f2.pt", lm_data, *KINDS["f2"])
-    words = "found a model transformer_lm_f2; expected a transformer_lm or transformer"
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match="found a model transformer_lm_f2; expected a transformer_"):
         calibrate(f2, lm_data, tmp_path / "out.pt")
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, *KINDS["translation"])
     with pytest.raises(UserError, match="found no .* targets.*; give a text with some of each"):

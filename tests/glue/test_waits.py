@@ -51,7 +51,8 @@ def test_a_training_step_waits_once(case):
 
 def test_other_output_layers_wait_once():
     """F²-Softmax waits for the number of positions in each class."""
+    tokens = torch.arange(VOCABULARY)
     weight = torch.nn.Parameter(torch.randn(VOCABULARY, FEATURES))
-    assert steps("mle", {}, UnigramLinear(weight, torch.arange(VOCABULARY))) == [1] * 5
-    layer = FactorizedSoftmax(FEATURES, torch.arange(VOCABULARY) % 4)
+    assert steps("mle", {}, UnigramLinear(weight, tokens)) == [1] * 5
+    layer = FactorizedSoftmax(FEATURES, tokens % 4)
     assert steps("f2_softmax", {"label_smoothing": 0.1}, layer) == [1] * 5

@@ -6,10 +6,9 @@ import runpy
 
 import pytest
 import torch
-from transformers import Trainer
 
 from agg_fairseq.checkpoints import open_models
-from agg_fairseq.evaluation import isotropy, neighbors
+from agg_fairseq.evaluation import isotropy
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedLoss
 from tests.conftest import ROOT, table_cells, write_lines, zipf_text
@@ -59,58 +58,45 @@ def test_factorized_head(tmp_path):
 
 
 @pytest.mark.parametrize("make", [gpt2, untied])
-def test_another_beta2_of_the_embedding(make, tmp_path):
-    """Adam's second moment of W has it, and that of nothing else; Trainer's schedule is for both
-    groups."""
+def test_another_beta2_of_the_embedding(make):
     [program] = [text for text in PROGRAMS if "AdamW(groups" in text]
-    model = make()
-    names = {"torch": torch, "model": model}
+    names = {"torch": torch, "model": make()}
     exec(program, names)
-    optimizer, embedding = names["optimizer"], model.get_output_embeddings().weight
-    beta2 = {parameter: 0.98 for parameter in model.parameters()} | {embedding: 0.999}
-    moments = dict.fromkeys(beta2, 0)
-    for seed in range(3):
-        model(**batch(seed=seed)).loss.backward()
-        for parameter, beta in beta2.items():
-            moments[parameter] = beta * moments[parameter] + (1 - beta) * parameter.grad**2
-        optimizer.step()
-        optimizer.zero_grad()
-    for parameter, expected in moments.items():
-        torch.testing.assert_close(optimizer.state[parameter]["exp_avg_sq"], expected)
-    training = trainer(model, tmp_path)
-    Trainer(model, training.args, train_dataset=dataset(), optimizers=(optimizer, None)).train()
-    assert len({group["lr"] for group in optimizer.param_groups}) == 1
-    assert optimizer.param_groups[0]["lr"] < 1e-3
+    others, own = names["optimizer"].param_groups
+    assert (others["betas"], own["betas"]) == ((0.9, 0.98), (0.9, 0.999))
+    [weight] = own["params"]
+    assert weight is names["model"].get_output_embeddings().weight
+    trained = {*others["params"], weight}
+    assert trained == {*names["model"].parameters()} and len(trained) == len(others["params"]) + 1
 
 
 def test_table_of_objectives():
     section = PAGE.split("## Objectives")[1].split("\n## ")[0]
     calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
     assert len(calls) == 7
-    names = {"GatedLoss": GatedLoss, "label_counts": label_counts, "train": dataset()}
     for call in calls:
-        model = gpt2()
-        eval(call, {**names, "model": model, "V": VOCABULARY, "R": 20})
-        model(**batch()).loss.backward()
+        names = {"GatedLoss": GatedLoss, "label_counts": label_counts, "train": dataset()}
+        names |= {"model": gpt2(), "V": VOCABULARY, "R": 20}
+        eval(call, names)
+        names["model"](**batch()).loss.backward()
 
 
 @pytest.mark.slow
 def test_example_prints_a_row_for_each_model(tmp_path, capsys):
-    """With a small text and few updates; and the commands measure the folders that it leaves."""
+    """With a small text and few updates; and a command measures the folders that it leaves."""
     for split, lines in (("train", 300), ("test", 60)):
         write_lines(tmp_path / f"wiki.{split}.tokens", zipf_text(lines))
     options = "--vocabulary 300 --updates 4 --block 16 --batch 4 --rare-fraction 0.3".split()
     example("huggingface")(["--data", str(tmp_path), "--output", str(tmp_path / "out"), *options])
     names = ["mle", "mle-beta2-0.999", "agg", "bias-fixed-agg", "bias-fixed-beta2-0.999"]
-    lines = table_cells(capsys.readouterr().out)
-    printed = {line[0]: line[1:] for line in lines if line[0] in names}
-    assert list(printed) == names and len(set(map(tuple, printed.values()))) == 5
+    printed = {}
+    for name, *cells in table_cells(capsys.readouterr().out):
+        if name in names:
+            printed[name] = tuple(cells)
+    assert list(printed) == names and len({*printed.values()}) == 5
     models = open_models([tmp_path / "out" / "mle", tmp_path / "out" / "agg"])
-    rows = isotropy(models, train_text=tmp_path / "wiki.train.tokens")
-    for name in ("mle", "agg"):
-        assert f"{rows[name]['isoscore']['total']:.3f}" == printed[name][5]
-    found = neighbors(models, None, train_text=tmp_path / "wiki.train.tokens", words=["w3"], topk=2)
-    assert all(row["tokens"][0]["count"] > 0 for row in found.rows.values())
+    for name, row in isotropy(models, train_text=tmp_path / "wiki.train.tokens").rows.items():
+        assert f"{row['isoscore']['total']:.3f}" == printed[name][5]
 
 
 @pytest.mark.slow
@@ -120,19 +106,16 @@ def test_the_constants_of_the_fine_tuned_model(tmp_path, capsys):
     for name, count in (("train", 300), ("valid", 60), ("test", 60)):
         write_lines(tmp_path / f"wiki.{name}.tokens", zipf_text(count))
     for name, count in (("new", 200), ("new-test", 60)):
-        lines = [line.split() for line in zipf_text(count)]
-        frequent = [" ".join(word for word in line if int(word[1:]) < 8) for line in lines]
-        write_lines(tmp_path / name, frequent)
+        write_lines(tmp_path / name, zipf_text(count, words=8))
     texts = ("--old", tmp_path, "--new", tmp_path / "new", tmp_path / "new-test")
-    options = "--vocabulary 300 --updates 12".split()
-    example("fine_tuning")([*map(str, texts), "--output", str(tmp_path / "out"), *options])
+    options = ("--output", tmp_path / "out", "--vocabulary", 300, "--updates", 12)
+    example("fine_tuning")(list(map(str, (*texts, *options))))
     printed = {}
     for name, *cells in table_cells(capsys.readouterr().out):
         if len(cells) == 5 and name:
             printed[name] = list(map(float, cells))
-    models, shares = ("mle", "agg", "untied"), ("", ", 40%", ", 100%")
-    assert list(printed) == ["before", *(model + share for model in models for share in shares)]
-    for model in models:
-        plain, some, whole = (printed[model + share] for share in shares)
+    assert len(printed) == 10 and "before" in printed
+    for model in ("mle", "agg", "untied"):
+        plain, some, whole = printed[model], printed[f"{model}, 40%"], printed[f"{model}, 100%"]
         assert plain[3] == some[3] == whole[3] and plain[1] > some[1] > whole[1]
         assert abs(whole[4] - 1) < abs(plain[4] - 1)

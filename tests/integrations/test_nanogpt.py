@@ -37,7 +37,6 @@ def test_trains_with_gates_also_distributed(tmp_path):
     assert not torch.allclose(gated["model"].lm_head.weight, own["model"].lm_head.weight, atol=1e-4)
     counter = gated["objective"].counter
     assert (counter.updates, int(counter.appearances.sum())) == (6, 6 * 2 * 3 * 8)
-    assert gated["model"](torch.zeros(1, 4, dtype=torch.long))[0].shape == (1, 1, 40)
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:

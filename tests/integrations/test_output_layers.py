@@ -1,7 +1,6 @@
 """F²-Softmax and a fixed log-unigram bias as the output layer: trained, saved and loaded."""
 
 import copy
-import io
 import logging
 
 import pytest
@@ -31,34 +30,38 @@ def classes():
     return mefmax(label_counts(dataset(), VOCABULARY) + 1)
 
 
-@pytest.mark.parametrize("make", [gpt2, untied], ids=["tied", "untied"])
-def test_trains_with_the_gradients_of_the_joint_log_probabilities(make):
+@pytest.mark.parametrize(
+    ("make", "smoothing"), [(gpt2, 0.0), (untied, 0.2)], ids=["tied", "untied, smoothed"]
+)
+def test_trains_with_the_gradients_of_the_joint_log_probabilities(make, smoothing):
+    """Label smoothing gives ε/V to each token, as torch does."""
     model, given = make(), batch(ignored=[(1, 4)])
     layer = factorize_head(model, classes())
     logits = model(input_ids=given["input_ids"]).logits
     assert_close(logits.exp().sum(-1), torch.ones(3, 12))
-    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten())
+    inputs = logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten()
+    expected = F.cross_entropy(*inputs, label_smoothing=smoothing)
     of_joint = gradients(model, expected)
-    GatedLoss(model, "mle")
+    GatedLoss(model, "mle", label_smoothing=smoothing)
     found = model(**given).loss
-    assert_close(found, expected)
+    assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
     assert_close(gradients(model, found), of_joint, rtol=1e-5, atol=1e-6)
     assert layer.class_weight.grad.abs().sum() > 0
     model.eval()
-    assert_close(model(**given).loss, expected)
+    assert_close(model(**given).loss, F.cross_entropy(*inputs))
 
 
 def test_output_layers_that_are_refused():
-    model = gpt2()
-    with pytest.raises(ValueError, match="61"):
-        factorize_head(model, torch.tensor([0, 1, 1]))
-    with pytest.raises(ValueError, match="expected counts of 61 tokens"):
-        add_log_unigram(model, torch.ones(3))
-    with_bias = llama_like("Phi", head_dim="default")
+    model, with_bias = gpt2(), llama_like("Phi", head_dim="default")
     before = with_bias.lm_head.bias.clone()
-    for change, given in ((factorize_head, classes()), (add_log_unigram, torch.ones(VOCABULARY))):
-        with pytest.raises(UserError, match="found one with a bias"):
-            change(with_bias, given)
+    for change, changed, given, words in (
+        (factorize_head, model, torch.tensor([0, 1, 1]), "61"),
+        (add_log_unigram, model, torch.ones(3), "expected counts of 61 tokens"),
+        (factorize_head, with_bias, classes(), "found one with a bias"),
+        (add_log_unigram, with_bias, torch.ones(VOCABULARY), "found one with a bias"),
+    ):
+        with pytest.raises((UserError, ValueError), match=words):
+            change(changed, given)
     assert with_bias.lm_head.bias.equal(before) and with_bias.lm_head.bias.requires_grad
     gated = GatedLoss(model, rare_fraction=0.2)
     factorize_head(model, classes())
@@ -69,7 +72,7 @@ def test_output_layers_that_are_refused():
 
 
 @pytest.mark.parametrize("change", ["log-unigram", "factorized", "plain"])
-def test_changed_saved_and_loaded(change, tmp_path):
+def test_changed_saved_and_loaded(change, tmp_path, caplog):
     """In several files, of another name; transformers misses nothing."""
     model, given = gpt2(), batch()
     if change == "log-unigram":
@@ -79,19 +82,17 @@ def test_changed_saved_and_loaded(change, tmp_path):
     model.eval().save_pretrained(tmp_path, max_shard_size="5KB")
     index = tmp_path / "model.safetensors.index.json"
     index = index.rename(tmp_path / "other.safetensors.index.json")
-    logger, report = logging.getLogger("transformers"), io.StringIO()
-    handler = logging.StreamHandler(report)
-    logger.addHandler(handler)
+    monitored = logging.getLogger("transformers")
+    monitored.addHandler(caplog.handler)
     loaded = load_pretrained(index)
-    logger.removeHandler(handler)
-    assert report.getvalue() == "" and type(loaded) is type(model)
+    monitored.removeHandler(caplog.handler)
+    assert caplog.text == "" and type(loaded) is type(model)
     assert loaded.lm_head.weight is loaded.transformer.wte.weight
-    assert loaded(**given).logits.equal(model(**given).logits)
-    assert loaded.state_dict().keys() == model.state_dict().keys()
     loaded.save_pretrained(tmp_path / "again")
-    assert load_pretrained(tmp_path / "again")(**given).logits.equal(model(**given).logits)
+    for again in (loaded, load_pretrained(tmp_path / "again")):
+        assert again(**given).logits.equal(model(**given).logits)
+        assert again.state_dict().keys() == model.state_dict().keys()
     if change == "log-unigram":
-        assert not isinstance(loaded.lm_head.bias, torch.nn.Parameter)
         loaded.resize_token_embeddings(VOCABULARY + 1)
         assert loaded.lm_head.bias[-1] == loaded.lm_head.bias.min()
         assert "bias" in dict(loaded.lm_head.named_buffers())
@@ -118,7 +119,7 @@ def test_log_unigram_is_trained_with(make, way):
     else:
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
-        model = peft.get_peft_model(model, config).get_base_model()
+        model = peft.get_peft_model(model, config)
     gated = GatedLoss(model, rare_fraction=0.3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.get_output_embeddings().weight.detach().clone()
@@ -126,7 +127,8 @@ def test_log_unigram_is_trained_with(make, way):
         model(**batch(seed=seed)).loss.backward()
         optimizer.step()
         gated.commit_update()
-    head = gated._output_layer()
+    assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
+    model, head = gated.model, gated._output_layer()
     assert head.bias.equal(expected) and not isinstance(head.bias, torch.nn.Parameter)
     assert not head.weight.equal(before)
     features = model.base_model(input_ids=given["input_ids"]).last_hidden_state
@@ -139,21 +141,19 @@ def test_log_unigram_is_trained_with(make, way):
 
 
 def test_label_counts():
-    """Of examples, of batches of any size, and of lists; by the collator's labels."""
+    """Of examples, of batches, and of lists; by the collator's labels."""
     data = dataset()
-    expected = torch.bincount(torch.cat([row["labels"][1:] for row in data]), minlength=VOCABULARY)
-    for size in (1, 4, 22):
-        batches = torch.utils.data.DataLoader(data, batch_size=size)
-        assert label_counts(batches, VOCABULARY).equal(expected)
-    lists = [{"input_ids": [row["labels"].tolist()]} for row in data]
-    assert label_counts(lists, VOCABULARY).equal(expected)
+    labels = torch.stack([row["labels"] for row in data])
+    expected = labels[:, 1:].flatten().bincount(minlength=VOCABULARY)
+    lists = [{"input_ids": [row.tolist()]} for row in labels]
+    for examples in (data, torch.utils.data.DataLoader(data, batch_size=4), lists):
+        assert label_counts(examples, VOCABULARY).equal(expected)
+    words = [f"w{row}" for row in range(VOCABULARY)]
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=word_tokenizer([f"w{row}" for row in range(VOCABULARY)]),
-        eos_token="w0", pad_token="w0",
-    )  # fmt: skip
+        tokenizer_object=word_tokenizer(words), eos_token="w0", pad_token="w0"
+    )
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    rows = [{"input_ids": row["labels"]} for row in data]
-    collated = torch.cat([collator([row])["labels"][0, 1:] for row in rows])
-    expected[0] = 0
-    assert (collated == -100).any()
+    rows = [{"input_ids": row} for row in labels]
+    assert expected[0] > 0
+    expected[0] = 0  # as padding, which the collator ignores
     assert label_counts(rows, VOCABULARY, collator).equal(expected)
