@@ -80,20 +80,16 @@ class Checkpoint:
         return options_of(self.state, "model")
 
     @property
-    def is_language_model(self) -> bool:
-        """Whether the name of its task begins with `language_modeling`."""
-        return str(self.task_options.get("_name")).startswith("language_modeling")
-
-    @property
     def languages(self) -> tuple[str | None, str | None] | None:
         """Source and target of a translation model, if given; None for a language model."""
-        if self.is_language_model:
-            return None
         options = self.task_options
-        if options.get("_name") != "translation":
+        task = str(options.get("_name"))
+        if task.startswith("language_modeling"):  # or one that extends it by name
+            return None
+        if task != "translation":
             raise UserError(
-                f"{self.path}: found a model of the task {options.get('_name')}; expected "
-                "language_modeling or translation"
+                f"{self.path}: found a model of the task {task}; expected language_modeling or "
+                "translation"
             )
         return options.get("source_lang"), options.get("target_lang")
 

@@ -126,7 +126,7 @@ def write_report(
             blocks.append(
                 f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."
             )
-    if checkpoints[baseline].is_language_model:
+    if checkpoints[baseline].languages is None:
         with section("Perplexity and predictions") as blocks:
             text = evaluation.BinarizedText(data, split)
             result = evaluation.perplexity(checkpoints, text, device=device)
