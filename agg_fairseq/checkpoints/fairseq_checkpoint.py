@@ -22,7 +22,7 @@ OUTPUT_NAMES = (
 """Output layers of fairseq's transformers (in 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
 INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
-UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a parameter that `UnigramLinear` adds
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a buffer that `UnigramLinear` adds
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 STATE_KEY = "agg_fairseq"  # of the state of our criterions, in the task's part of `extra_state`
 MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
