@@ -22,7 +22,7 @@ OUTPUT_NAMES = (
 """Output layers of fairseq's transformers (in 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
 INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
-UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a parameter that `UnigramLinear` adds
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a buffer that `UnigramLinear` adds
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 STATE_KEY = "agg_fairseq"  # of the state of our criterions, in the task's part of `extra_state`
 MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
@@ -80,20 +80,16 @@ class Checkpoint:
         return options_of(self.state, "model")
 
     @property
-    def is_language_model(self) -> bool:
-        """Whether the name of its task begins with `language_modeling`."""
-        return str(self.task_options.get("_name")).startswith("language_modeling")
-
-    @property
     def languages(self) -> tuple[str | None, str | None] | None:
         """Source and target of a translation model, if given; None for a language model."""
-        if self.is_language_model:
-            return None
         options = self.task_options
-        if options.get("_name") != "translation":
+        task = str(options.get("_name"))
+        if task.startswith("language_modeling"):  # or one that extends it by name
+            return None
+        if task != "translation":
             raise UserError(
-                f"{self.path}: found a model of the task {options.get('_name')}; expected "
-                "language_modeling or translation"
+                f"{self.path}: found a model of the task {task}; expected language_modeling or "
+                "translation"
             )
         return options.get("source_lang"), options.get("target_lang")
 

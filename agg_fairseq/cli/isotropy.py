@@ -10,9 +10,8 @@ Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b
     (2022).
 """
 
-from ..evaluation import isotropy
-from ..metrics import Geometry
+from ..evaluation.isotropy import COLUMNS, isotropy
 from .options import add_models, calling
 
-EXPLAINED = (*Geometry._fields, "rare_frequent_cosine", "singular_value")
+EXPLAINED = tuple(COLUMNS)
 add_arguments, run = calling(isotropy, add_models, transposed=True)

@@ -63,7 +63,6 @@ class BinarizedVocabulary(Vocabulary):
     dictionary: Any  # fairseq's, V entries; of a translation model that of the target side
     counts: Tensor  # (V,) int64 occurrences of each as a target in the training split
     languages: tuple[str, str] | None  # source and target of a translation model
-    joined: bool  # a translation model whose source dictionary is the same
     split: Path  # of the training split without its suffix
 
     @classmethod
@@ -76,17 +75,14 @@ class BinarizedVocabulary(Vocabulary):
     ) -> BinarizedVocabulary:
         """The vocabulary of a folder with the training split, as `binarized.count_split` takes it;
         a None in `languages` stands for that of the only pair in the folder."""
-        joined = False
         if languages is None:
             dictionary = load_dictionary(data)
         else:
             languages = languages if all(languages) else training_pair(data, *languages)
-            source, target = languages
-            dictionary = load_dictionary(data, f"dict.{target}.txt")
-            joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
+            dictionary = load_dictionary(data, f"dict.{languages[1]}.txt")
         counts = count_split(data, dictionary, "train", languages, upsample_primary)
         split = split_parts(folders(data)[0], "train", languages)[0]
-        return cls(dictionary, counts, languages, joined, split)
+        return cls(dictionary, counts, languages, split)
 
     def path_of(self, split: str) -> Path:
         """The path of another split without `.bin`, of a translation model that of the target."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from .. import metrics
 from ..checkpoints import Checkpoint
 from ..data.alignments import load_parallel, read_links
+from ..data.binarized import load_dictionary
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..result import Result
@@ -36,14 +37,15 @@ def align_sim(
     check_row_names(models, ORTHOGONAL, LABELED)
     vocabulary = load_vocabulary(models, data)
     members = vocabulary.groups(groups)
-    if not vocabulary.joined or vocabulary.languages is None:
-        found = "separate dictionaries" if vocabulary.languages else "a language model"
+    pair = vocabulary.languages
+    if pair is None or load_dictionary(data, f"dict.{pair[0]}.txt").symbols != vocabulary.tokens:
+        found = "separate dictionaries" if pair else "a language model"
         raise UserError(
             f"{data}: found {found}; AlignSim expects that of fairseq-preprocess "
             "--joined-dictionary"
         )
     # Links are in the order of the files, on which a model from Y to X is trained too.
-    source, target = vocabulary.languages
+    source, target = pair
     if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():
         source, target = target, source
     links = read_links(alignments, load_parallel(data, (source, target)))

@@ -1,4 +1,4 @@
-"""Checks of what is evaluated: models of one vocabulary, a device that works."""
+"""What is evaluated, loaded and checked: models of one vocabulary, a device that works."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -65,7 +65,9 @@ class BinarizedText:
             return {"pairs": "-".join(vocabulary.languages)}
         length = self.tokens_per_sample
         if length is None:
-            lengths = {one.task_options.get("tokens_per_sample") or 1024 for one in models.values()}
+            lengths = {
+                one.task_options.get("tokens_per_sample") or MAX_BLOCK for one in models.values()
+            }
             if len(lengths) > 1:
                 raise UserError(
                     f"found models trained on {sorted(lengths)} tokens per block; give "

@@ -44,6 +44,10 @@ class NextTokenStatistics:
         self._members = []
         for column in range(len(groups.names) + 1):
             self._members.append((self._columns == column).nonzero().squeeze(1))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all positions."""
         vocabulary = len(self._columns)
         self.tokens = 0  # the number of positions
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # targets by token

@@ -112,8 +112,11 @@ def write_report(
             states.append(checkpoint.state)
         blocks.append(Table(["", *checkpoints], [files, updates, *different_settings(states)]))
     with section("Learning curves") as blocks:
-        logs = {name: one.path.parent / LOG for name, one in checkpoints.items()}
-        logs = {name: log for name, log in logs.items() if log.is_file()}
+        logs = {}
+        for name, checkpoint in checkpoints.items():
+            log = checkpoint.path.parent / LOG
+            if log.is_file():
+                logs[name] = log
         if logs:
             caption = (
                 "Perplexity over the updates, of training batches and of the validation split."
@@ -123,7 +126,7 @@ def write_report(
             blocks.append(
                 f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."
             )
-    if checkpoints[baseline].is_language_model:
+    if checkpoints[baseline].languages is None:
         with section("Perplexity and predictions") as blocks:
             text = evaluation.BinarizedText(data, split)
             result = evaluation.perplexity(checkpoints, text, device=device)

@@ -83,6 +83,8 @@ def test_offsets_of_a_confident_model(groups):
     statistics = added(groups, (log_probs, torch.arange(30) % 9), keep_positions=True)
     found = statistics.calibrated(statistics.fit_offsets())["expected_over_observed"]
     assert (found["medium"], found["rare"]) == pytest.approx((1, 1), abs=1e-6)
+    statistics.reset()
+    assert statistics.compute()["perplexity"]["total"] is None
 
 
 def test_no_offset_of_a_model_that_has_diverged(groups, predictions):
