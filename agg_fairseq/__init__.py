@@ -3,8 +3,8 @@ plain PyTorch.
 
 Importing this package imports neither fairseq nor anything else. `register`, which the folder that
 `agg-fairseq user-dir` prints calls, adds all of it to fairseq, in whatever order the two are
-imported. (After fairseq, importing the package does so too, so that its own folder is a
-`--user-dir`.)
+imported. (Where fairseq is imported already, importing the package calls `register`, so that its
+own folder is a `--user-dir`.)
 """
 
 import sys

@@ -1,7 +1,5 @@
 """The columns of results: title, digits, direction and meaning of each metric, declared once."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +15,10 @@ class Metric:
     """A number, or a number for each key, such as a frequency group or the order of n-grams.
 
     Args:
-        title: of its columns in tables; `{}` stands for the key.
+        title: of its columns; `{}` stands for the key.
         better: one of the directions above; empty if no direction is better.
         digits: decimals of a float in tables.
-        relative: whether tables give changes in percent of the other value.
+        relative: whether changes are in percent of the other value.
         scale: factor of the values in tables, such as 100 for percent.
         meaning: text of the glossary.
     """
@@ -39,8 +37,7 @@ class Metric:
         return textwrap.fill(text, 110, subsequent_indent="    ")
 
     def distance(self, human: float | None = None) -> Callable[[float], float] | None:
-        """The distance of a value from the ideal, such as the value of the human texts; None if no
-        direction is better."""
+        """The distance of a value from the ideal; None if no direction is better."""
         if self.better in (HIGHER, LOWER):
             return lambda value: value if self.better == LOWER else -value
         ideal = {ZERO: 0, ONE: 1, LIKE_HUMAN: human}.get(self.better)
@@ -54,13 +51,11 @@ METRICS = {
         "exp of the mean negative log-likelihood (in nats) of the targets in the group: 100 means "
         "that the model is as uncertain as if it chose among 100 equally probable tokens."),
     "group_perplexity": Metric("PPL group {}", LOWER, relative=True, meaning=
-        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group: "
-        "does the model expect the right group? A constant on the logits of rare tokens changes "
-        "it, and with it their perplexity."),
+        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group. A "
+        "constant on the logits of rare tokens changes it, and with it their perplexity."),
     "within_perplexity": Metric("PPL within {}", LOWER, relative=True, meaning=
-        "Perplexity of the target among the tokens of its group: does the model know which token "
-        "of the group comes? PPL = PPL group × PPL within. No constant on the logits of a group "
-        "changes it."),
+        "Perplexity of the target among the tokens of its group. PPL = PPL group × PPL within. No "
+        "constant on the logits of a group changes it."),
     "calibrated_perplexity": Metric("calibrated PPL {}", LOWER, relative=True, meaning=
         "Perplexity with one constant per group added to the logits, fitted on another split."),
     "unique_predictions": Metric("Uniq {}", HIGHER, digits=0, relative=True, meaning=
@@ -69,7 +64,7 @@ METRICS = {
     "expected_over_observed": Metric("E/O {}", ONE, meaning=
         "Expected over observed: the sum of the probabilities of the group's tokens at all "
         "positions, divided by the number of targets in the group. Above 1, the model expects them "
-        "too often, at the expense of all others."),
+        "too often."),
     "calibrated_expected_over_observed": Metric("calibrated E/O {}", ONE, meaning=
         "E/O with one constant per group added to the logits, fitted on another split."),
     # embeddings, by frequency group
@@ -77,22 +72,20 @@ METRICS = {
         "min Z / max Z of Z(a) = Σ exp(w · a) over the eigenvectors a of WᵀW. 1 is isotropic. It "
         "depends on the mean row and on the scale of W."),
     "isotropy_both_signs": Metric("I(W) ±", HIGHER, digits=3, meaning=
-        "I(W) with both directions of each eigenvector, so that it does not depend on the "
-        "linear-algebra library."),
+        "I(W) with both signs of each eigenvector, which does not depend on the linear-algebra "
+        "library."),
     "isotropy_centered": Metric("I(W−μ) {}", HIGHER, digits=3, meaning=
-        "I(W) after the mean row μ has been subtracted from each row, which changes no probability "
-        "of an untied W."),
+        "I(W) after the mean row μ is subtracted, which changes no probability of an untied W."),
     "mean_cosine": Metric("S(W) {}", ZERO, digits=3, meaning=
         "Mean cosine between two embeddings: 0 is isotropic, 1 is a single direction."),
     "mean_cosine_centered": Metric("S(W−μ) {}", ZERO, digits=3, meaning=
-        "S(W) after the mean row μ has been subtracted from each row."),
+        "S(W) after the mean row μ is subtracted."),
     "mean_share": Metric("mean share {}", LOWER, digits=3, meaning=
         "Length of the mean row as a share of the mean length of the rows. Near 1, I(W) and S(W) "
         "mostly measure it."),
     "isoscore": Metric("IsoScore {}", HIGHER, digits=3, meaning=
         "Share of the dimensions that the embeddings use evenly (Rudman et al. 2022), in [0, 1]. "
-        "Neither a shift of all rows nor their scale changes it. Whether a model predicts better "
-        "is said by the perplexities."),
+        "Neither a shift of all rows nor their scale changes it."),
     "rare_frequent_cosine": Metric("cos(rare, frequent)", digits=3, meaning=
         "Mean cosine between a rare and a frequent embedding. If it is far below S(W), the groups "
         "point apart."),
@@ -107,8 +100,8 @@ METRICS = {
         "Rank correlation between cosines of embeddings and human scores of pairs of words, times "
         "100."),
     "align_sim": Metric("AlignSim {}", HIGHER, digits=4, meaning=
-        "Similarity of the embeddings of words that are translations of each other. Compare it "
-        "with the column orthogonal, the score of embeddings without any information."),
+        "Similarity of the embeddings of words that were aligned; compare with the row orthogonal, "
+        "of embeddings without any information."),
     "neighbor": Metric("{}"),  # by rank, a text
     # generated texts; by the order of n-grams, or by part of the training text
     "kld": Metric("KLD", LOWER, meaning=
@@ -174,6 +167,7 @@ CALIBRATED: Columns = {
 MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
 """Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted; MOVED, with a model that
 others began as."""
+# Most others are changed by a constant on the logits of a group or by a shift of all embeddings.
 COMPARED: Columns = {
     "perplexity": ("total",),
     "within_perplexity": ("frequent", "medium", "rare"),
@@ -182,13 +176,12 @@ COMPARED: Columns = {
     **CALIBRATED,
     "calibrated_perplexity": ("total",),
 }
-"""Those by which models are compared. Most others are changed by a constant on the logits of a group
-or by a shift of all embeddings."""
+"""Columns by which models are compared."""
 
 
 def is_marked(metric: str, key: str) -> bool:
-    """Whether a report marks a better value of a column: of next tokens and embeddings, total,
-    within and calibrated perplexities; the others also change without any gain."""
+    """Whether a report marks a better value of a column: of next tokens and embeddings only total,
+    within and calibrated perplexities, since others change without any gain."""
     geometry = ("isotropy_both_signs", "mean_cosine_centered", "singular_value")
     if metric in NEXT_TOKENS or metric in geometry:
         return metric == "within_perplexity" or (metric, key) == ("perplexity", "total")
@@ -196,8 +189,8 @@ def is_marked(metric: str, key: str) -> bool:
 
 
 def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns with the groups `names` in place of frequent, medium and rare, and a fourth where
-    a measure has all three."""
+    """The columns with the groups `names` in place of frequent, medium and rare; with all of these,
+    where a measure has all three."""
     three = ("frequent", "medium", "rare")
     renamed = dict(zip(three, names, strict=False))
     found = {}

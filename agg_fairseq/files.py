@@ -1,7 +1,4 @@
-"""Reads texts, and writes files atomically: under a temporary name in the same folder, then
-renamed."""
-
-from __future__ import annotations
+"""Reads texts, and writes files atomically."""
 
 import json
 import math
@@ -15,14 +12,12 @@ from .errors import UserError, first_line
 
 
 def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
-    """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028 and
-    the like.
+    """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028.
 
     `expected` says what the file should be, for errors; `errors="replace"` reads bytes that are not
     UTF-8 as U+FFFD.
     """
-    try:
-        # sig: no byte-order mark
+    try:  # sig: without a byte-order mark
         with open(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:
             yield from file
     except (OSError, UnicodeDecodeError) as error:
@@ -42,10 +37,9 @@ def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a temporary file beside `path` and renames it; the old file stays until
-    then, and a link to it ever after."""
+    """Lets `write` fill a temporary file beside `path`, of the same suffix, and renames it; the old
+    file stays until then, and a link to it ever after."""
     target = Path(path).resolve()
-    # keeps the suffix, which tells the format
     temporary = target.with_name(f".{os.getpid()}.{target.name}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +53,8 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) -> None:
-    """Raises UserError, before hours of work, if `atomic_write` could not write the file, or over
-    one of the inputs, or over any file without `replace`."""
+    """Raises UserError or OSError, before hours of work, if `atomic_write` could not write the file,
+    or if it is one of the inputs, or exists without `replace`."""
     target = Path(path).resolve()
     if target in [Path(name).resolve() for name in inputs]:
         raise UserError(
@@ -70,11 +64,8 @@ def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) 
         raise UserError(f"{path}: found a file; add --force to replace it")
     if target.is_dir():
         raise UserError(f"cannot write {target}: it is a folder")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=target.parent).close()
-    except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror}") from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=target.parent).close()
 
 
 def write_json(path: str | Path, value: Any) -> None:

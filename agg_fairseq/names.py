@@ -1,7 +1,5 @@
 """Names of the things that a table compares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,15 +14,15 @@ def unique_names(
 ) -> list[str]:
     """Unique names of files or folders: those that the user gave, if any.
 
-    By default a path is named after the "folder" that it lies in, its own "name", or its "stem",
-    that without the ending. Where two would be the same, all are named by their paths.
+    By `default` a path is named after the "folder" that it lies in, by its own "name", or by its
+    "stem". Where two would be the same, all are named by their paths.
     """
     if not names:
-        full = [(path, path.resolve()) for path in map(Path, paths)]
-        names = [
-            {"folder": real.parent.name, "name": real.name, "stem": path.stem}[default]
-            for path, real in full
-        ]
+        names = []
+        for path in map(Path, paths):
+            real = path.resolve()
+            of_path = {"folder": real.parent.name, "name": real.name, "stem": path.stem}
+            names.append(of_path[default])
         if len(set(names)) < len(names):
             names = list(map(str, paths))
     if len(names) != len(paths) or len(set(names)) < len(names):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from . import __version__
 from .columns import METRICS, Columns, Metric, column_titles
-from .errors import UserError, first_line
+from .errors import UserError
 from .files import read_json_object
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
@@ -24,14 +24,12 @@ RULE = (
     "a unit of the last decimal that is shown (one seed of each model), or than two standard errors "
     "(several seeds, whose differences are paired where both models have the same seeds)."
 )
-"""What `BETTER`, `WORSE` and `SAME` mean."""
 
 
 @dataclass(frozen=True)
 class SeedValues:
-    """The values of one cell for several seeds."""
+    """The values of one cell for several seeds: numbers, texts, such as "not run", or None."""
 
-    # None or a text, such as "not run", where there is no number
     of_seed: Mapping[Hashable, float | int | str | None]
 
     @property
@@ -45,26 +43,21 @@ class SeedValues:
 
     @property
     def mean(self) -> float | int:
-        """Mean of the numbers (at least one); one common to all seeds is returned as it is."""
+        """Mean of the numbers (at least one)."""
         numbers = list(self.numbers.values())
         return numbers[0] if len(set(numbers)) == 1 else statistics.fmean(numbers)
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of the numbers, with n − 1 in its denominator; None for fewer than
-        two, or an infinity."""
+        """Standard deviation of the numbers, over n − 1; None for fewer than two, or an infinity."""
         numbers = self.numbers.values()
         if len(numbers) < 2 or not all(map(math.isfinite, numbers)):
             return None
         return statistics.stdev(numbers)
 
     def change(self, base: SeedValues, *, relative: bool = False) -> SeedValues:
-        """The differences to those of a base, for the seeds that both have; `relative`: in percent,
-        if it is not 0.
-
-        The noise that a seed brings to both cancels, so that the deviation of these differences says
-        whether their mean is more than chance.
-        """
+        """The differences from a base, for the seeds that both have; `relative`: in percent of the
+        base, where it is not 0."""
         changes: dict[Hashable, float | int] = {}
         others = base.numbers
         for seed, value in self.numbers.items():
@@ -76,7 +69,7 @@ class SeedValues:
 
     def format(self, digits: int, *, sign: str = "", unit: str = "") -> str:
         """Mean ± standard deviation, and the number of seeds if only some have a number; without
-        numbers, the texts. With `sign` "+", positive means have a sign too."""
+        numbers, the texts. `sign`: "+" for a sign before positive means too."""
         if not self.numbers:
             texts = [UNDEFINED if value is None else str(value) for value in self.of_seed.values()]
             return " / ".join(dict.fromkeys(texts))
@@ -103,11 +96,10 @@ class Result:
     Args:
         rows: by the name of what was measured, or by several names, one for each of `labels`. A row
             has the values of `METRICS` by their names, not rounded: one value, or a mapping of
-            values by key, such as the frequency group. It may also have what belongs to it and is
-            no metric, such as its path or a list of texts.
+            values by key, such as the frequency group; and others, such as its path.
         columns: what the table shows.
-        settings: every setting that affects a number; a text, a number, True for a setting that is
-            only named in the signature, or None for one that does not apply.
+        settings: every setting that affects a number; True for one that is only named in the
+            signature, None for one that does not apply.
         facts: what belongs to no row, such as the sizes of the frequency groups.
         labels: titles of the columns that name the rows.
         version: of the package that measured it.
@@ -133,7 +125,7 @@ class Result:
     version: str = __version__
 
     def __post_init__(self) -> None:
-        """Raises UserError for a measure that is infinite or NaN, which no table may show."""
+        """Raises UserError for a measure that is infinite or NaN."""
         for name, row in self.rows.items():
             for metric in METRICS.keys() & row.keys():
                 values = row[metric] if isinstance(row[metric], Mapping) else {"": row[metric]}
@@ -145,7 +137,6 @@ class Result:
                         )
 
     def __getitem__(self, row: Row) -> Mapping[str, Any]:
-        """The values of a row, and what else belongs to it."""
         return self.rows[row]
 
     def value(self, row: Row, metric: str, key: str = "") -> Value:
@@ -154,17 +145,17 @@ class Result:
         return (value or {}).get(key) if key else value
 
     def shown(self, row: Row, metric: str, key: str = "") -> Value:
-        """The same, in the unit that tables show, such as percent."""
+        """A value in the unit of tables, such as percent."""
         value = self.value(row, metric, key)
         return value if value is None or isinstance(value, str) else value * METRICS[metric].scale
 
     def cell(self, row: Row, metric: str, key: str = "") -> str:
-        """The same as a text, with the decimals of the metric."""
+        """A value as tables show it."""
         return SeedValues({"": self.shown(row, metric, key)}).format(METRICS[metric].digits)
 
     @property
     def signature(self) -> str:
-        """All settings and the version of the package, `name:value|name:value|…`."""
+        """All settings and the version, `name:value|name:value|…`."""
         parts = []
         for name, value in self.settings.items():
             if value is not None:
@@ -172,8 +163,8 @@ class Result:
         return "|".join([*parts, f"version:{self.version}"])
 
     def table(self, columns: Columns | None = None, *, transposed: bool = False) -> str:
-        """A table in Markdown of all columns, or of some, without the rows that have no value in
-        these; `transposed`: with a line for each column."""
+        """A table in Markdown of all columns, or of some, without rows that have no value in these;
+        `transposed`: with a line for each column."""
         titles = column_titles(self.columns)
         pairs = [pair for pair in column_titles(columns or self.columns) if pair in titles]
         table = [[*self.labels, *(titles[pair] for pair in pairs)]]
@@ -185,7 +176,7 @@ class Result:
         return format_table(header, lines)
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain values, as the commands write it to --json."""
+        """All of it as plain values, as commands write it to --json."""
         return {
             "signature": self.signature,
             "schema": SCHEMA,
@@ -199,7 +190,7 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """The result of which `json` returned the values; ValueError for another schema."""
+        """The inverse of `json`; ValueError for another schema."""
         if values.get("schema") != SCHEMA:
             raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
         rows = {}
@@ -216,16 +207,13 @@ class Result:
         try:
             result = cls.from_json(read_json_object(path, expected))
             result.table(), result.signature  # so cells and settings are all looked at
-        except ValueError as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"{path}: {error}; expected {expected}") from error
-        except (AttributeError, LookupError, TypeError) as error:
-            raise UserError(f"{path}: {first_line(error)}; expected {expected}") from error
         return result
 
 
 def format_change(change: SeedValues, metric: Metric) -> str | None:
-    """A change as tables show it, with its sign, in percent where the metric says so; None without
-    numbers."""
+    """A change as tables show it, in percent if the metric is relative; None without numbers."""
     if not change.numbers:
         return None
     if metric.relative:
@@ -234,7 +222,7 @@ def format_change(change: SeedValues, metric: Metric) -> str | None:
 
 
 class Compared(NamedTuple):
-    """A model's value of a metric, and what it says against the baseline's."""
+    """A model's value of a metric beside the baseline's."""
 
     text: str  # mean and deviation, as tables show them
     change: str = ""  # from the baseline
@@ -244,10 +232,8 @@ class Compared(NamedTuple):
 def compare(
     metric: Metric, value: SeedValues, base: SeedValues | None, human: Value = None
 ) -> Compared:
-    """Compares a model with the baseline by `RULE`, in the unit that tables show.
-
-    What is to be near to 0, to 1 or to the human text may lie on the other side of it and about as
-    far away: the verdict compares the distances.
+    """Compares a model with the baseline by `RULE`, in the unit of tables: the distances from the
+    ideal, where a metric has one.
 
     Args:
         value: of all seeds of the model.
@@ -287,21 +273,19 @@ def compare(
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown, the first column aligned to the left and the others to the right; None
     becomes a dash."""
-    cells, widths = [], [0] * len(header)
-    for row in (header, *rows):
+    columns: list[list[str]] = []
+    for column in zip(header, *rows, strict=True):
         texts = []
-        for column, cell in enumerate(row):
+        for cell in column:
             text = UNDEFINED if cell is None else str(cell)
-            if text.strip():  # a line end or a bar would end the row or the cell
-                text = " ".join(text.split()).replace("|", "\\|")
-            widths[column] = max(widths[column], len(text))
-            texts.append(text)
-        cells.append(texts)
-    lines = []
-    for first, *others in cells:
-        aligned = [first.ljust(widths[0])]
-        for text, width in zip(others, widths[1:], strict=True):
-            aligned.append(text.rjust(width))
-        lines.append(f"| {' | '.join(aligned)} |")
-    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
-    return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
+            # a line end or a bar would end the row or the cell
+            texts.append(" ".join(text.split()).replace("|", "\\|") or text)
+        width = max(map(len, texts))
+        if columns:
+            cells = [f" {text.rjust(width)} " for text in texts]
+            cells.insert(1, "-" * (width + 1) + ":")
+        else:
+            cells = [f" {text.ljust(width)} " for text in texts]
+            cells.insert(1, "-" * (width + 2))
+        columns.append(cells)
+    return "\n".join(f"|{'|'.join(line)}|" for line in zip(*columns, strict=True))

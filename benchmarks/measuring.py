@@ -118,8 +118,10 @@ def behind_a_model(steps: Mapping[str, Step], repeats: int, device: str) -> dict
     """The median time of every step on a GPU in seconds, where it has about 5 ms of other work before
     the loss, as in a training; without that work."""
     pause.cycles = 10**7
-    times = interleaved({"pause": pause, **steps}, repeats, device)
-    pause.cycles = 0
+    try:
+        times = interleaved({"pause": pause, **steps}, repeats, device)
+    finally:
+        pause.cycles = 0
     return {name: times[name][0] - times["pause"][0] for name in steps}
 
 

@@ -1,7 +1,5 @@
 """Damaged files, others at each run."""
 
-import argparse
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,28 +9,6 @@ AMOUNTS = pytest.mark.parametrize(
 )
 """Runs a test with a few files in `make test`, and with more in `make test-slow`."""
 PIECES = (b"\0", b"\n", b"\xff", b"\x80\x02", b"9" * 400, b"a" * 10_000)
-
-OTHERS = (
-    None, 0, -1, 2.5, float("nan"), True, "", "x", [], ["x"], {}, {"x": 1}, [[1]], {"name": []},
-)  # fmt: skip
-
-
-def changes(value):
-    """Copies of a value of which one part, at any depth, is left out or of another type."""
-    yield from OTHERS
-    if isinstance(value, argparse.Namespace):
-        for changed in changes(vars(value)):
-            if isinstance(changed, dict):
-                yield argparse.Namespace(**changed)
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield {other: value[other] for other in value if other != key}
-            for changed in changes(part):
-                yield {**value, key: changed}
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            for changed in changes(part):
-                yield [*value[:index], changed, *value[index + 1 :]]
 
 
 @st.composite

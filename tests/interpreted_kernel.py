@@ -113,6 +113,9 @@ def main():
             for is_sorted in (True, False):
                 case = {"dtype": str(dtype), "merged": merged, "is_sorted": is_sorted}
                 cases.append(case | {"errors": factorized_errors(dtype, merged, is_sorted)})
+    logits, only = torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)
+    row = softmax_kernel.likelihood(logits, only, None, 1, 0.1, 0.0, None, 1.0, torch.float32)
+    assert row[-1].tolist() == [1, 1], "the sums of the logits, of a vocabulary of one token"
     assert not softmax_kernel._failed
     print(json.dumps(cases))
 

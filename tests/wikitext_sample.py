@@ -1,8 +1,8 @@
 """A small corpus in WikiText's form, and the forms in which people have it."""
 
 import random
-import tarfile
-import zipfile
+import shutil
+from pathlib import Path
 
 import pyarrow
 from pyarrow import parquet
@@ -36,19 +36,15 @@ def write_files(folder, texts, suffix="tokens"):
     return folder
 
 
-def write_zip(path, texts, suffix="tokens"):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for split, text in texts.items():
-            archive.writestr(f"wikitext-9/wiki.{split}.{suffix}", text)
-    return path
+def write_zip(path, texts, suffix="tokens", kind="zip"):
+    files = write_files(path.with_name(f"{path.name} files") / "wikitext-9", texts, suffix)
+    made = shutil.make_archive(str(path), kind, files.parent, files.name)
+    return Path(made).rename(path)
 
 
 def write_tar(path, texts):
     """As some mirrors have the corpus."""
-    files = write_files(path.parent / f"{path.name} files", texts)
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(files, "wikitext-9")
-    return path
+    return write_zip(path, texts, kind="gztar")
 
 
 def write_parquet(folder, texts, shards=2):
@@ -57,10 +53,9 @@ def write_parquet(folder, texts, shards=2):
     for split, text in texts.items():
         rows = ["" if line == " \n" else line for line in text.splitlines(keepends=True)]
         count = shards if split == "train" else 1
+        name = "validation" if split == "valid" else split
         for number in range(count):
             part = rows[number * len(rows) // count : (number + 1) * len(rows) // count]
-            name = (
-                f"{'validation' if split == 'valid' else split}-{number:05}-of-{count:05}.parquet"
-            )
-            parquet.write_table(pyarrow.table({"text": part}), folder / name)
+            path = folder / f"{name}-{number:05}-of-{count:05}.parquet"
+            parquet.write_table(pyarrow.table({"text": part}), path)
     return folder

@@ -1,17 +1,25 @@
 """Saved models of fairseq-train and of transformers, opened once and safely."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import UserError
 from ..names import unique_names
-from .fairseq_checkpoint import Checkpoint, checkpoint_file
+from .fairseq_checkpoint import Checkpoint
 from .output_embedding import OutputEmbedding
-from .transformers_model import PretrainedModel, is_pretrained, weights_file
+from .transformers_model import PretrainedModel, is_pretrained
 
-__all__ = ["open_models", "Checkpoint", "PretrainedModel", "OutputEmbedding", "EmbeddingSource"]
+__all__ = [
+    "open_models",
+    "Checkpoint",
+    "PretrainedModel",
+    "OutputEmbedding",
+    "EmbeddingSource",
+    "Models",
+]
 
 EmbeddingSource = Checkpoint | PretrainedModel  # both have `path` and `output_embedding`
+Models = Mapping[str, EmbeddingSource]  # by the names of their rows in a table
 
 
 def open_models(
@@ -22,21 +30,18 @@ def open_models(
     Args:
         paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files
             of safetensors, or indices of several such files.
-        names: one each; by default as of `unique_names`.
-        matrix: of models of transformers, the parameter that is measured instead of the output
-            embedding.
+        names: one each; None: those of `unique_names`.
+        matrix: parameter of models of transformers that is measured instead of the output embedding.
     """
-    files = []
+    models: list[EmbeddingSource] = []
     for path in map(Path, paths):
-        files.append(weights_file(path) if is_pretrained(path) else checkpoint_file(path))
-    models: dict[str, EmbeddingSource] = {}
-    for name, file in zip(unique_names(files, names), files, strict=True):
-        if is_pretrained(file):
-            models[name] = PretrainedModel(file, matrix)
+        if is_pretrained(path):
+            models.append(PretrainedModel(path, matrix))
         elif matrix is None:
-            models[name] = Checkpoint(file)
+            models.append(Checkpoint(path))
         else:
             raise UserError(
-                f"--matrix: found {file}, of fairseq-train; expected transformers models"
+                f"--matrix: found {path}, of fairseq-train; expected transformers models"
             )
-    return models
+    names = unique_names([model.path for model in models], names)
+    return dict(zip(names, models, strict=True))

@@ -1,7 +1,7 @@
 """The mean of checkpoints of one model."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +19,59 @@ NAMES = {
     "update": re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt"),
 }
 """How fairseq names what it saves; the group is the number to sort by."""
-WITHOUT_MEAN = ("class_of_token", "counts")
-"""Floating-point entries of our output layers that are not averaged."""
+WITHOUT_MEAN = ("class_of_token", "counts")  # floating-point entries of our output layers
 
 
 def average_checkpoints(
-    checkpoints: Mapping[str, Checkpoint], output: str | Path, *, force: bool = False
+    inputs: Sequence[str | Path],
+    output: str | Path,
+    *,
+    last: int = 5,
+    by: str = "epoch",
+    force: bool = False,
 ) -> Result:
     """Writes the mean of checkpoints of one model as a checkpoint.
 
     All else is that of the first checkpoint, without what only its own run could go on from, such as
     the token counts of a criterion.
 
+    Args:
+        inputs: the folder of a run, or checkpoints.
+        last: average the last N checkpoints of the folder.
+        by: which checkpoints of the folder are used.
+
     Returns:
-        Result: a row per checkpoint, with `updates`, and beside these `path`.
+        Result: a row per checkpoint, with `updates` and `path`.
     """
-    check_writable(output, *(one.path for one in checkpoints.values()), replace=force)
-    models = {str(checkpoint): checkpoint.parameters for checkpoint in checkpoints.values()}
-    averaged = average_parameters(models)
+    paths = list(map(Path, inputs))
+    if len(paths) == 1 and paths[0].is_dir():
+        paths = last_checkpoints(paths[0], last, by)
+    if len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
+        raise UserError(
+            "INPUT: expected the folder of a run, or two checkpoints or more, each once"
+        )
+    check_writable(output, *paths, replace=force)
+    checkpoints = list(map(Checkpoint, paths))
+    models, rows = {}, {}
+    for model in checkpoints:
+        models[str(model)] = model.parameters
+        rows[str(model)] = {"path": str(model), "updates": model.updates}
+    state = checkpoints[0].without_training_state()
+    state["model"] = average_parameters(models)
     for path, parameters in models.items():
         check_finite(path, parameters)
-    state = next(iter(checkpoints.values())).without_training_state()
     for key, value in state["extra_state"].items():
         if isinstance(value, dict):  # such as the task's part, with the state of a criterion
             state["extra_state"][key] = {**value}
             state["extra_state"][key].pop(STATE_KEY, None)
-    state["model"] = averaged
     atomic_write(output, lambda temporary: torch.save(state, temporary))
-    rows = {}
-    for name, model in checkpoints.items():
-        rows[name] = {"path": str(model), "updates": model.updates}
-    return Result(rows, {"updates": [""]}, {"checkpoints": len(checkpoints), "mean": "float64"})
+    return Result(rows, {"updates": [""]}, {"checkpoints": len(paths), "mean": "float64"})
 
 
-def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[Path]:
+def last_checkpoints(folder: Path, last: int, by: str) -> list[Path]:
     """The last checkpoints in the folder of a run, the newest first; `by` is a key of `NAMES`."""
     numbers = {}
-    for path in Path(folder).glob("*.pt"):
+    for path in folder.glob("*.pt"):
         if match := NAMES[by].fullmatch(path.name):
             numbers[path] = int(match[1])
     if not 2 <= last <= len(numbers):
@@ -68,10 +84,10 @@ def last_checkpoints(folder: str | Path, last: int, by: str = "epoch") -> list[P
 
 def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each parameter over checkpoints of one model, summed in float64, in the order and
-    the dtypes of the first one's.
+    the dtypes of the first one.
 
-    Parameters that share memory in all models do so in the result too. Names, shapes, integers and
-    the entries `WITHOUT_MEAN` must be the same in all; else UserError.
+    Parameters that share memory in all models do so in the result too. UserError unless names,
+    shapes, integers and the entries `WITHOUT_MEAN` are the same in all.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
@@ -85,23 +101,23 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
                 f"{label}: found other parameters than in {first_label}, such as "
                 f"{name} {tuple(shape)}"
             )
-    mean_of: dict[Any, Tensor] = {}
+    mean_of: dict[Any, Tensor] = {}  # by the memory that it is the mean of
     averaged = {}
     for name, value in first.items():
-        tensors = [parameters[name] for parameters in models.values()]
-        memory = tuple(
-            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
-        )
-        if memory not in mean_of:
-            if value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
-                total = torch.zeros_like(value, dtype=torch.float64)
-                for tensor in tensors:
-                    total += tensor
-                mean_of[memory] = total.div_(len(tensors)).to(value.dtype)
-            else:
-                for label, tensor in zip(models, tensors, strict=True):
-                    if not torch.equal(tensor.double(), value.double()):
-                        raise UserError(f"{label}: found another {name} than in {first_label}")
-                mean_of[memory] = value.clone()
-        averaged[name] = mean_of[memory]
+        tensors = {label: parameters[name] for label, parameters in models.items()}
+        memory = []
+        for one in tensors.values():
+            memory += [one.data_ptr(), one.shape, one.stride(), one.dtype]
+        mean = mean_of.get(tuple(memory))
+        if mean is None and value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
+            total = torch.zeros_like(value, dtype=torch.float64)
+            for tensor in tensors.values():
+                total += tensor
+            mean = total.div_(len(tensors)).to(value.dtype)
+        elif mean is None:
+            for label, tensor in tensors.items():
+                if not torch.equal(tensor.double(), value.double()):
+                    raise UserError(f"{label}: found another {name} than in {first_label}")
+            mean = value.clone()
+        averaged[name] = mean_of[tuple(memory)] = mean
     return averaged

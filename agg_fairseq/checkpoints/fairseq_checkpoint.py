@@ -1,5 +1,4 @@
-"""Checkpoints of fairseq-train: opened once, without running what is in them; their tensors are
-mapped from the file where torch can do so."""
+"""Checkpoints of fairseq-train, opened without running what is in them."""
 
 import _codecs
 import argparse
@@ -23,23 +22,22 @@ OUTPUT_NAMES = (
 """Output layers of fairseq's transformers (in 0.9, if untied), LSTMs, `fconv` and `hf_gpt2`."""
 INPUT_NAMES = ("decoder.embed_tokens.weight", "decoder.model.transformer.wte.weight")
 TYING_OPTIONS = ("share_decoder_input_output_embed", "share_all_embeddings")
-UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a parameter that `UnigramLinear` adds
+UNIGRAM_COUNTS_NAME = "decoder.output_projection.counts"  # a buffer that `UnigramLinear` adds
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
-"""The checkpoint that stands for a run: the first of these that exists."""
-STATE_KEY = "agg_fairseq"
-"""The name of the state of our criterions, in the task's part of `extra_state`."""
+STATE_KEY = "agg_fairseq"  # of the state of our criterions, in the task's part of `extra_state`
 MOVING_AVERAGE = ("ema", "ema_fp32_params")  # what --store-ema adds to `extra_state`
 
 
 class Checkpoint:
-    """A checkpoint of fairseq-train, or of a tool that writes the same format.
+    """A checkpoint of fairseq-train.
 
     Args:
         path: of the file, or of the folder of a run, for its best checkpoint, else its last one.
 
     Attributes:
         path: of the file.
-        state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …
+        state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …; tensors
+            are mapped from the file where torch can do so.
 
     Raises:
         UserError: the file is missing, damaged or no checkpoint of fairseq; or opening it would run
@@ -47,7 +45,15 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = checkpoint_file(path)
+        self.path = Path(path)
+        if self.path.is_dir():
+            found = [file for file in (self.path / BEST, self.path / LAST) if file.is_file()]
+            if not found:
+                raise UserError(
+                    f"{path}: found neither {BEST} nor {LAST}; expected a checkpoint of fairseq or "
+                    "the folder of a run"
+                )
+            self.path = found[0]
         self.state: dict[str, Any] = _load(self.path)
 
     def __str__(self) -> str:
@@ -60,34 +66,30 @@ class Checkpoint:
 
     @property
     def task_options(self) -> dict[str, Any]:
-        """The options of the task, its name as `_name`; empty if there are none."""
+        """`options_of` the task."""
         return options_of(self.state, "task")
 
     @property
     def criterion_options(self) -> dict[str, Any]:
-        """The options of the criterion, its name as `_name`."""
+        """`options_of` the criterion."""
         return options_of(self.state, "criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`."""
+        """`options_of` the model, its architecture as `_name` or `arch`."""
         return options_of(self.state, "model")
-
-    @property
-    def is_language_model(self) -> bool:
-        """Whether its task is language modeling, or one of a plug-in that extends it by name."""
-        return str(self.task_options.get("_name")).startswith("language_modeling")
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
         """Source and target of a translation model, if given; None for a language model."""
-        if self.is_language_model:
-            return None
         options = self.task_options
-        if options.get("_name") != "translation":
+        task = str(options.get("_name"))
+        if task.startswith("language_modeling"):  # or one that extends it by name
+            return None
+        if task != "translation":
             raise UserError(
-                f"{self.path}: found a model of the task {options.get('_name')}; expected "
-                "language_modeling or translation"
+                f"{self.path}: found a model of the task {task}; expected language_modeling or "
+                "translation"
             )
         return options.get("source_lang"), options.get("target_lang")
 
@@ -98,8 +100,7 @@ class Checkpoint:
         return history[-1].get("num_updates", 0)
 
     def without_training_state(self) -> dict[str, Any]:
-        """The contents without what only the training could go on from: the state of the optimizer,
-        and the moving average of --store-ema."""
+        """The contents without the state of the optimizer and the moving average of --store-ema."""
         extra = dict(self.state.get("extra_state") or {})
         for key in MOVING_AVERAGE:
             extra.pop(key, None)
@@ -107,8 +108,8 @@ class Checkpoint:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The output embedding; the input embedding where a tied model saves no other. UserError if
-        there is none of a known name, or it is no matrix of finite numbers."""
+        """The output embedding, or the input embedding of a tied model that saves no other; UserError
+        if there is none of a known name, or it is no matrix of finite numbers."""
         output_name, input_name = self._first_of(OUTPUT_NAMES), self._first_of(INPUT_NAMES)
         if output_name is None and input_name and any(map(self.model_options.get, TYING_OPTIONS)):
             output_name = input_name
@@ -138,8 +139,7 @@ class Checkpoint:
         return check_matrix(self.path, name, self.parameters[name])
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
-        """Raises UserError unless the embeddings have as many rows as the dictionary in `data` has
-        `tokens`."""
+        """Raises UserError unless embeddings have a row for each of the `tokens` in `data`."""
         size = self.task_options.get("output_dictionary_size")
         if size is not None and size >= 0:
             raise UserError(
@@ -157,8 +157,8 @@ class Checkpoint:
 
 def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     """The options of a section of fairseq's configuration, such as "task", its name as `_name`;
-    empty if it has none. In an older checkpoint, those of all sections are together."""
-    options = state.get("cfg") or vars(state["args"])
+    empty if it has none."""
+    options = state.get("cfg") or vars(state["args"])  # older ones: those of all sections
     if section == "model" and not state.get("cfg"):
         return options
     found = options.get(section)
@@ -169,22 +169,9 @@ def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def checkpoint_file(path: str | Path) -> Path:
-    """The checkpoint that a path stands for: of the folder of a run, the best or else the last."""
-    path = Path(path)
-    if not path.is_dir():
-        return path
-    for name in (BEST, LAST):
-        if (path / name).is_file():
-            return path / name
-    raise UserError(
-        f"{path}: found neither {BEST} nor {LAST}; expected a checkpoint of fairseq or the folder of a run"
-    )
-
-
 def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
-    """The checkpoints `checkpoint*.pt` in the --save-dir of a run, in the order of their updates; of
-    several with the same number of them, the last by name."""
+    """The checkpoints in the --save-dir of a run, by ascending updates; of several with the same
+    number of updates, the last by name."""
     by_updates = {}
     for path in sorted(Path(folder).glob("checkpoint*.pt")):
         checkpoint = Checkpoint(path)
@@ -197,20 +184,18 @@ def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:
 
 
 def allow_plain_values() -> None:
-    """Lets `torch.load(weights_only=True)` open what else `fairseq-train` saves: an
-    `argparse.Namespace`, the options of its older models; and arrays and numbers of numpy, which
-    meters have, as those of --eval-bleu. Arrays of objects stay refused."""
+    """Lets `torch.load(weights_only=True)` open what `fairseq-train` saves: an `argparse.Namespace`
+    of options; and arrays and numbers of numpy in meters, except arrays of objects."""
     allowed: list[Any] = [argparse.Namespace, np.ndarray, np.dtype, _codecs.encode]
     allowed += {type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"}
     for value, name in ((np.array(0.5), "_reconstruct"), (np.float64(0.5), "scalar")):
-        function = value.__reduce__()[0]  # with which numpy makes it again
+        function = value.__reduce__()[0]
         for module in ("numpy.core", "numpy._core"):  # as numpy 1 and 2 name it in a file
             allowed.append((function, f"{module}.multiarray.{name}"))
     torch.serialization.add_safe_globals(allowed)
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The contents of the file, with a model and options."""
     if not path.is_file():
         raise UserError(
             f"{path}: found no such file; expected a checkpoint, such as {BEST} of a run"
@@ -219,13 +204,11 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         is_zip = zipfile.is_zipfile(path)
         if is_zip:
-            # torch does not look at the checksums.
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(path) as archive:  # of which torch does not look at the checksums
                 if (record := archive.testzip()) is not None:
                     raise ValueError(f"the checksum of {record} is another one")
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    # a damaged pickle makes torch fail in as many ways as it has instructions
-    except Exception as error:
+    except Exception as error:  # in as many ways as a pickle has instructions
         raise UserError(
             f"{path}: refused, since it is damaged, or loading it would run code; expected a "
             "checkpoint of fairseq"

@@ -1,4 +1,4 @@
-"""The matrix that a model's logits are formed with, from whatever file it was read."""
+"""The matrix that a model's logits are formed with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,19 +15,17 @@ class OutputEmbedding:
 
     name: str  # of the parameter in the file
     tied: bool | None  # whether it is the input embedding too; None where that is not known
-    # W (V, D) in the dtype of the file, all rows, those of special tokens included; finite
-    saved: Tensor
-    has_log_unigram: bool = False  # does the model add a log-unigram bias to the logits `H Wᵀ`?
+    saved: Tensor  # W (V, D) in the dtype of the file, all rows; finite
+    has_log_unigram: bool = False  # whether the model adds a log-unigram bias to the logits `H Wᵀ`
 
     @property
     def weight(self) -> Tensor:
-        """W (V, D) in float32, if saved in another dtype a copy: only that of the model in use takes
-        memory."""
+        """W (V, D) in float32; a copy, if saved in another dtype."""
         return self.saved.float()
 
     @property
     def description(self) -> str:
-        """The name, tie and log-unigram bias, as signatures say it."""
+        """The name, tie and log-unigram bias, as in signatures."""
         tied = {True: "(tied)", False: "", None: "(chosen)"}[self.tied]
         return f"{self.name}{tied}{'+log-unigram' if self.has_log_unigram else ''}"
 

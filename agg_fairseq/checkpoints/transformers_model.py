@@ -1,4 +1,4 @@
-"""Models as `save_pretrained` of transformers leaves them, of which single matrices are read."""
+"""Models that `save_pretrained` of transformers wrote, of which single matrices are read."""
 
 from functools import cached_property
 from pathlib import Path
@@ -24,16 +24,6 @@ def is_pretrained(path: Path) -> bool:
     return (path / "config.json").is_file() and not any(path.glob("checkpoint*.pt"))
 
 
-def weights_file(path: Path) -> Path:
-    """The weights of a folder: model.safetensors, or the index of several files; a file as it is."""
-    for file in (path / WEIGHTS, path / INDEX) if path.is_dir() else (path,):
-        if file.is_file():
-            return file
-    raise UserError(
-        f"{path}: found no {WEIGHTS} or {INDEX}; save the model by save_pretrained, or name a file"
-    )
-
-
 class PretrainedModel:
     """A model in safetensors: a folder that `save_pretrained` wrote, the index in it, or a file.
 
@@ -47,7 +37,10 @@ class PretrainedModel:
     """
 
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
-        self.path = weights_file(Path(path))
+        self.path = Path(path)
+        if self.path.is_dir():
+            has_index = (self.path / INDEX).is_file() and not (self.path / WEIGHTS).is_file()
+            self.path /= INDEX if has_index else WEIGHTS
         self.matrix = matrix
         self.tokenizer_file = self.path.with_name("tokenizer.json")
         if self.path.name.endswith(INDEX_ENDING):
@@ -68,8 +61,8 @@ class PretrainedModel:
 
     @cached_property
     def _saved_as(self) -> dict[str, str]:
-        """Names in the files by names in the model: transformers renames some as it loads them,
-        such as the `embed_out` of GPT-NeoX."""
+        """Names in the files by names in the model: transformers renames some, such as the
+        `embed_out` of GPT-NeoX."""
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightRenaming, rename_source_key
 
@@ -87,12 +80,7 @@ class PretrainedModel:
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]
-        file = _open(self._file_of[name])
-        if name not in file.keys():
-            raise UserError(
-                f"{self._file_of[name]}: found no {name}; expected the files of {self.path}"
-            )
-        tensor = file.get_tensor(name)
+        tensor = _open(self._file_of[name]).get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise UserError(
                 f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not "
@@ -102,7 +90,7 @@ class PretrainedModel:
 
     @cached_property
     def skeleton(self) -> Any:
-        """The model on torch's meta device: its configuration, names and ties, but no numbers."""
+        """The model on torch's meta device, without numbers."""
         try:
             import transformers
 
@@ -111,8 +99,7 @@ class PretrainedModel:
             )
             with torch.device("meta"):
                 return getattr(transformers, config.architectures[0])(config)
-        # of whatever kind: a missing or damaged configuration, an unknown architecture
-        except Exception as error:
+        except Exception as error:  # a missing or damaged configuration, an unknown architecture
             raise UserError(
                 f"{self.path}: transformers knows no model of the config.json beside it "
                 f"({first_line(error)}); choose the matrix to measure by --matrix NAME"
@@ -125,39 +112,29 @@ class PretrainedModel:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """That given by `matrix`; else the output embedding, or the input embedding of a tied model.
+        """The parameter `matrix`; else the output embedding, or the input embedding of a tied model.
         UserError if there is none, or it is no matrix of finite numbers."""
-        if self.matrix is None:
-            name, tied = self._output_name()
-        elif self.matrix in self._file_of:
-            name, tied = self.matrix, None
-        else:
-            known = ", ".join([*self._file_of][:5])
+        name, tied = self.matrix, None
+        if name is None:
+            head = self.skeleton.get_output_embeddings()
+            inputs = self.skeleton.get_input_embeddings()
+            if head is None:
+                raise UserError(
+                    f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
+                    "choose --matrix"
+                )
+            tied = head.weight is inputs.weight
+            name = self._saved_name(head)
+            input_name = self._saved_name(inputs) if tied else None
+            if name is not None and input_name is not None:  # transformers ties them if equal
+                tied = torch.equal(self.tensor(name), self.tensor(input_name))
+            name = name or input_name
+        if name not in self._file_of:
             raise UserError(
-                f"--matrix: found no {self.matrix!r} in {self.path}; expected one such as {known}"
+                f"{self.path}: found no {name or 'output embedding'}; expected --matrix with a "
+                f"parameter, such as {', '.join([*self._file_of][:5])}"
             )
         return OutputEmbedding(name, tied, check_matrix(self.path, name, self.tensor(name)))
-
-    def _output_name(self) -> tuple[str, bool]:
-        """The output embedding in the files, and whether it is tied: as transformers does, one that
-        is saved beside an input embedding is so if the configuration says it and they are equal."""
-        head = self.skeleton.get_output_embeddings()
-        inputs = self.skeleton.get_input_embeddings()
-        if head is None:
-            raise UserError(
-                f"{self.path}: found no output layer in this {type(self.skeleton).__name__}; "
-                "choose --matrix"
-            )
-        tied = head.weight is inputs.weight
-        name = self._saved_name(head)
-        input_name = self._saved_name(inputs) if tied else None
-        if name is None and input_name is None:
-            raise UserError(
-                f"{self.path}: found no output embedding among {len(self._file_of):,} parameters"
-            )
-        if name is not None and input_name is not None:
-            tied = torch.equal(self.tensor(name), self.tensor(input_name))
-        return name or input_name, tied
 
     @property
     def input_embedding(self) -> Tensor:
@@ -170,8 +147,8 @@ class PretrainedModel:
         return check_matrix(self.path, name, self.tensor(name))
 
     def _saved_name(self, module: nn.Module) -> str | None:
-        """The name in the files of the weight of a layer of the skeleton, possibly with fewer or
-        other prefixes, such as `wte.weight`; None if they lack it."""
+        """The name in the files of the weight of a layer, possibly with fewer or other prefixes, such
+        as `wte.weight`; None if they lack it."""
         path = next(path for path, part in self.skeleton.named_modules() if part is module)
         name = f"{path}.weight"
         if name in self:
@@ -187,8 +164,7 @@ def _open(path: Path) -> Any:
 
     try:
         return safe_open(path, framework="pt")
-    # safetensors has an error of its own; RuntimeError: a file beyond all memory
-    except Exception as error:
+    except Exception as error:  # of safetensors, or RuntimeError
         raise UserError(
             f"{path}: unreadable ({first_line(error)}); expected whole safetensors"
         ) from error

@@ -16,9 +16,8 @@ LAYER = "decoder.output_projection"
 def write_with_bias(
     model: Checkpoint, output: str | Path, bias: Tensor, counts: Tensor, name: str, new_name: str
 ) -> None:
-    """Writes the checkpoint of a model with a log-unigram bias, on top of which `bias` is learned.
-
-    All else is as it was, but for the state of the optimizer and the best validation.
+    """Writes the checkpoint of a model with a learned log-unigram bias, without the state of the
+    optimizer and the best validation.
 
     Args:
         model: with a log-unigram bias or without.

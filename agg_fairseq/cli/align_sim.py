@@ -1,11 +1,9 @@
-"""Measures whether embeddings of translation models are similar for words of the two languages that
-were aligned.
+"""Measures whether embeddings are similar for words of two languages that were aligned.
 
 AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it
 was aligned with each other token, and the softmax of 10 × the cosines of its embedding with all
-embeddings. The table has the mean over the tokens that were aligned ("labeled tokens"), for each
-frequency group of the target side and for all. Only the difference from the row `orthogonal`, of
-embeddings without any information, is due to what a model has learned.
+embeddings. The table has the mean over the tokens that were aligned ("labeled tokens"), by frequency
+in the target side. The row `orthogonal` is of embeddings without any information.
 
     agg-fairseq align-sim runs/mle/checkpoint_best.pt runs/agps/checkpoint_best.pt --data data-bin/wmt14.en-de \\
         --alignments wmt14.en-de.align

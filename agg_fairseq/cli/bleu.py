@@ -1,12 +1,11 @@
 """Scores translations of one split that fairseq-generate printed, side by side.
 
-BLEU is comparable only between models whose text was tokenized in the same way; sacreBLEU, which to
-report, compares plain text with the untokenized target side of the split. Of several hypotheses for
-a sentence, the best one counts.
+BLEU is comparable only between models whose text was tokenized in the same way. Report sacreBLEU,
+which compares plain text with the untokenized target side of the split. Of several hypotheses for a
+sentence, the best one counts.
 
 fairseq-generate must have joined the sub-words (--remove-bpe, or --remove-bpe sentencepiece). If
-the text then consists of Moses tokens, as in the usual WMT data, --moses turns them into plain
-text; do not use it for text that was never tokenized, such as that of a sentencepiece model.
+the text then consists of Moses tokens, as in the usual WMT data, give --moses.
 
     fairseq-generate data-bin/wmt14 --path c.pt --remove-bpe --required-batch-size-multiple 1 … > mle.log
     agg-fairseq bleu mle.log agg.log --reference newstest2014.de --moses de

@@ -17,12 +17,12 @@ FAIRSEQ = ("fairseq-fixed", "ve-fairseq", "fairseq")  # packages that install th
 
 def run(arguments: argparse.Namespace) -> int:
     print(f"agg-fairseq {__version__}, Python {platform.python_version()}")
-    versions: dict[str, str] = {}
+    versions = {}
     for name in ("torch", "numpy", *FAIRSEQ):
         for distribution in importlib.metadata.distributions(name=name):
-            versions.setdefault(name, distribution.version)
-    for name, version in versions.items():
-        print(name, version)
+            versions[name] = distribution.version
+            print(name, versions[name])
+            break
     broken = False
     for module, remedy in IMPORTED.items():
         try:
@@ -31,23 +31,14 @@ def run(arguments: argparse.Namespace) -> int:
             broken = True
             name = module.partition("_")[0]
             print(f"error: {name} cannot be imported ({first_line(error)}); {remedy}")
-    notes = []
-    if len(both := [name for name in FAIRSEQ if name in versions]) > 1:
-        notes.append(
-            f"{' and '.join(both)} install the same files; uninstall all of them, then "
-            f"{FAIRSEQ_REMEDY}"
-        )
+    both = [name for name in FAIRSEQ if name in versions]
+    if len(both) > 1:
+        same = f"note: {' and '.join(both)} install the same files"
+        print(f"{same}; uninstall all of them, then {FAIRSEQ_REMEDY}")
     if "torch" in versions:
-        notes += [
-            "train on several workers with --load-checkpoint-on-all-dp-ranks",
-            "pass --user-dir to fairseq-generate, which else opens no translation model",
-        ]
+        print("note: train on several workers with --load-checkpoint-on-all-dp-ranks")
+        print("note: pass --user-dir to fairseq-generate, which else opens no translation model")
     if int(versions.get("numpy", "0").split(".")[0]) >= 2:
-        notes.append(
-            "numpy >= 2: fairseq's --sample-break-mode eos (language models) fails; pip install "
-            "'numpy<2'"
-        )
-    for note in notes:
-        print(f"note: {note}")
+        print("note: numpy >= 2: fairseq's --sample-break-mode eos fails; pip install 'numpy<2'")
     print(f"training with fairseq: {'not ready' if broken else 'ready'}")
     return int(broken)

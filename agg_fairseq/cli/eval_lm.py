@@ -1,10 +1,8 @@
-"""Evaluates language models or translation models of fairseq, or language models of transformers,
-side by side.
+"""Evaluates language models or translation models of fairseq, or language models of transformers.
 
-Tokens are frequent, medium or rare by their frequency in the training text. The table shows what
-models are compared by: PPL total (that of fairseq-eval-lm with the same options), PPL within each
-group, E/O of the rare group, IsoScore; --full shows all of the columns below, and the row `human`,
-of the text itself. The row `unigram` is of a model that always predicts the training frequencies.
+The table shows PPL total (that of fairseq-eval-lm with the same options), PPL within each frequency
+group of tokens, E/O of the rare group, and IsoScore; --full shows all of the columns below, and the
+row `human`, of the text itself. The row `unigram` always predicts the training frequencies.
 --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity
 and E/O with them. A translation model scores the target side.
 
@@ -51,29 +49,20 @@ def run(arguments: argparse.Namespace) -> Result:
         raise UserError(
             "--groups: found it with --occurrences-in, which forms groups of its own; leave one out"
         )
-    text = _text(arguments)
-    field = "split" if isinstance(text, BinarizedText) else "text"
+    length, train_text = arguments.tokens_per_sample, arguments.train_text
+    of_data = (arguments.context_window, arguments.max_tokens)
+    if arguments.data is not None and arguments.text is train_text is None:
+        text, field = BinarizedText(arguments.data, arguments.split, length, *of_data), "split"
+    elif arguments.data is None and arguments.text is not None and of_data == (0, None):
+        text, field = PlainText(arguments.text, train_text, length), "text"
+    else:
+        raise UserError(
+            "found neither --data nor --text, or options of both; expected --data, to which --split, "
+            "--context-window and --max-tokens belong, or --text, to which --train-text belongs"
+        )
     if arguments.calibrate is not None:
         arguments.calibrate = replace(text, **{field: arguments.calibrate})
     if arguments.moved_from is not None:
         (arguments.moved_from,) = open_models([arguments.moved_from]).values()
     arguments.text, arguments.opened = text, lambda _: open_models(arguments.inputs, arguments.name)
     return call(perplexity, arguments)
-
-
-def _text(arguments: argparse.Namespace) -> BinarizedText | PlainText:
-    """The text to score; options of another text are refused."""
-    if (arguments.data is None) == (arguments.text is None):
-        found = "neither --data nor --text" if arguments.data is None else "both --data and --text"
-        raise UserError(
-            f"found {found}; expected the folder that models of fairseq were trained on, or a text "
-            "for models of transformers"
-        )
-    if arguments.text is None:
-        if arguments.train_text is not None:
-            raise UserError("--train-text: found it without --text; leave it out")
-        block = (arguments.tokens_per_sample, arguments.context_window, arguments.max_tokens)
-        return BinarizedText(arguments.data, arguments.split, *block)
-    if arguments.context_window or arguments.max_tokens is not None:
-        raise UserError("--text: found it with --context-window or --max-tokens; leave them out")
-    return PlainText(arguments.text, arguments.train_text, arguments.tokens_per_sample)

@@ -1,10 +1,9 @@
-"""Continues prefixes, those of a split or the lines of a text, with a language model, and writes a
-JSON object per line.
+"""Continues prefixes of a split, or the lines of a text, with a language model, and writes a JSON
+object per line.
 
-The split is read as one stream of tokens and cut into blocks of a prefix and its reference; an
-incomplete block at the end is dropped. Each prefix is continued by as many tokens as its reference
-has. `prefix`, `continuation` and `reference` contain tokens of the dictionary, separated by spaces.
-The defaults are the paper's, with greedy decoding.
+The split is one stream of tokens, cut into blocks of a prefix and its reference. `prefix`,
+`continuation` and `reference` contain tokens of the dictionary, separated by spaces. The defaults are
+the paper's, with greedy decoding.
 
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o mle.jsonl
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o top10.jsonl --topk 10 \\

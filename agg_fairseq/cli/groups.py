@@ -1,13 +1,14 @@
 """Shows how much of a text is rare, before anything is trained.
 
-A line per frequency group: its number of types, the fewest and the most occurrences of a type in
-the training text, and its share of the targets of each split. The last line has the types that
-`--criterion agg --agg-rare-fraction F` treats as rare, if a window of its counts has the
-frequencies of the training text. With --tokens-per-update, a column says after how many updates N a
-token of the group returns on average (K = 2N for --agg-window), and further rows have what Adam
-forgets with a β₂ of 0.95, 0.98, 0.99, 0.999 and --beta2: tokens of 4 occurrences or more that
-return more rarely than the half-life of its second moment. Their share of the targets is s. The
-last column predicts how much the perplexity changes with 0.999 instead (docs/rule.md).
+A row per frequency group: its number of types, the fewest and the most occurrences of a type in the
+training text, and its share of the targets of each split; `rarest …` are the types that `--criterion
+agg --agg-rare-fraction F` treats as rare.
+
+With --tokens-per-update, a column says after how many updates N a token of the group returns on
+average (K = 2N for --agg-window), and further rows have what Adam forgets with a β₂: tokens of 4
+occurrences or more that return more rarely than the half-life of its second moment. Their share of
+the targets is s. The last column predicts how much the perplexity changes with 0.999 instead
+(docs/rule.md).
 
     agg-fairseq groups data-bin/wikitext-2 --tokens-per-update 1024 --beta2 0.98
     agg-fairseq groups train.txt --tokenizer models/gpt2 --tokens-per-update 500000 --beta2 0.95 --epochs 3

@@ -1,8 +1,7 @@
 """Measures how evenly the output embeddings of models are distributed over all directions.
 
-All values are computed in float64 over all rows of the embedding W, including those of special
-tokens, which are in no group. With --data or --train-text, I(W), I(W−μ) and IsoScore are also
-measured for the rows of each group.
+Values are in float64, over all rows of the embedding W, including those of special tokens, which are
+in no group. With --data or --train-text, I(W), I(W−μ) and IsoScore are also measured for each group.
 
     agg-fairseq isotropy runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq isotropy models/gpt2 --train-text wiki.train.tokens
@@ -11,9 +10,8 @@ Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b
     (2022).
 """
 
-from ..evaluation import isotropy
-from ..metrics import Geometry
+from ..evaluation.isotropy import COLUMNS, isotropy
 from .options import add_models, calling
 
-EXPLAINED = (*Geometry._fields, "rare_frequent_cosine", "singular_value")
+EXPLAINED = tuple(COLUMNS)
 add_arguments, run = calling(isotropy, add_models, transposed=True)

@@ -1,7 +1,5 @@
 """Entry point of `agg-fairseq`: one sub-command per module of this folder."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib
@@ -9,6 +7,7 @@ import io
 import logging
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Collection, Sequence
@@ -67,8 +66,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a sub-command, prints its `Result`, and returns the exit status: 0; 2 without a command
-    and for errors that the user can correct; 1 if `doctor` finds that no training can start."""
+    """Runs a sub-command, prints its `Result`, and returns the exit status, 2 for errors that the
+    user can correct."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # tokens are of any script, terminals are not
@@ -81,17 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     try:
         with warnings.catch_warnings():
-            # of fairseq's use of torch
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # of fairseq's use of torch
             check_outputs(chosen)
             result = chosen.run(chosen)
         if isinstance(result, Result):
             if chosen.json is not None:
                 write_json(chosen.json, result.json())
-            table = result.table(
-                getattr(chosen, "columns", None), transposed=getattr(chosen, "transposed", False)
-            )
-            print(f"{table}\n")
+            print(f"{result.table(chosen.columns, transposed=chosen.transposed)}\n")
             if "prediction" in result.facts:
                 print(f"{result.facts['prediction']}\n")
             print(result.signature)
@@ -115,24 +110,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def message_of(error: Exception) -> str | None:
-    """An error that a user may be able to correct, in a line; None for any other."""
+    """The line of an error that a user may be able to correct; None for any other."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         missing = (error.name or "").partition(".")[0]
         remedy = EXTRAS.get(missing)
         return remedy and f"found no {missing}, which this command needs; {remedy}"
-    if isinstance(error, OSError):  # a name that is too long for a file, a disk that fails
+    if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    # What fairseq, torch or transformers refuse; it may be a fault of this package too.
-    if isinstance(error, AssertionError | RuntimeError | ValueError):
+    # What fairseq, torch, transformers or eflomal refuse; it may be a fault of this package too.
+    if isinstance(error, AssertionError | RuntimeError | ValueError | subprocess.SubprocessError):
         return f"{str(error) or repr(error)} ({DEBUG}=1 shows the traceback)"
     return None
 
 
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line, with the options of the `imported` sub-commands; only those
-    are imported, so that `doctor` runs where the needs of the others are missing."""
+    """The parser of the command line, with the options of the `imported` sub-commands alone, so that
+    `doctor` runs where the needs of others are missing."""
     parser = Parser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq "
@@ -153,9 +148,9 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
         if names := getattr(module, "EXPLAINED", ()):
             lines = [f"  {METRICS[name].explanation}" for name in names]
             command.epilog = "\n".join(["columns:", *lines])
+        command.set_defaults(run=module.run, columns=None, transposed=False)
         if hasattr(module, "add_arguments"):
             module.add_arguments(command)
-        command.set_defaults(run=module.run)
     return parser
 
 

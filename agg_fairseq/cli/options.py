@@ -1,4 +1,4 @@
-"""Options of commands. They are parameters of functions, whose docstrings are their help."""
+"""Options of commands: parameters of functions, whose docstrings are their help."""
 
 import argparse
 import inspect
@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import evaluation
 from ..checkpoints import Checkpoint, open_models
+from ..checkpoints.averaging import NAMES
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
 from ..f2.decoupled_decoding import DECODINGS
@@ -21,7 +22,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Range:
-    """The type of an option that is a number of a range, which `--help` and errors show."""
+    """The type of an option that is a number of a range."""
 
     kind: type[int] | type[float]
     least: float
@@ -29,7 +30,7 @@ class Range:
     ends: str = "[]"  # "(" leaves out `least`, and ")" leaves out `most`
 
     def __call__(self, text: str) -> float:
-        """The number; ArgumentTypeError for one out of the range, infinite, or none."""
+        """The number; ArgumentTypeError if it is out of the range or infinite."""
         try:
             value = self.kind(text)
         except ValueError:
@@ -41,7 +42,6 @@ class Range:
         return value
 
     def __str__(self) -> str:
-        """The range in words, such as "a whole number of 1 or more"."""
         number = "a whole number" if self.kind is int else "a number"
         if self.most < math.inf:
             return f"{number} in {self.ends[0]}{self.least}, {self.most}{self.ends[1]}"
@@ -58,10 +58,11 @@ FILE_OPTIONS = (
 )  # fmt: skip
 COUNTS = (
     "tokens_per_sample", "max_tokens", "prefix_length", "length", "max_texts", "batch_size",
-    "tokens_per_update",
+    "tokens_per_update", "last",
 )  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(FILE_OPTIONS, {"metavar": "FILE"}),
+    "inputs": {"nargs": "+", "metavar": "INPUT"},
     "results": {"nargs": "+", "metavar": "FILE"},
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
     **dict.fromkeys(COUNTS, {"type": COUNT, "metavar": "N"}),
@@ -72,8 +73,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
-    "groups": {"choices": tuple(GROUP_MEANINGS)},
-    "bpe": {"choices": tuple(FILES)},
+    "by": {"choices": NAMES},
+    "groups": {"choices": GROUP_MEANINGS},
+    "bpe": {"choices": FILES},
     "f2_decoding": {"choices": DECODINGS},
     "tokenize": {"choices": TOKENIZERS},
     "as_published": {"action": "store_true"},
@@ -89,7 +91,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "baseline": {"metavar": "NAME"},
     "device": {"metavar": "DEVICE"},
 }
-"""What parameters of these names are on the command line; others are no options."""
+"""Parameters that are options, with what argparse needs."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
 
@@ -101,8 +103,8 @@ def calling(
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds, by default an argument that is given
-            to it as it is; the others are options.
+        function: its first parameter is what `add_input` adds, by default an argument; the others
+            are options.
         defaults: of what `main` asks for, such as `transposed`.
     """
 
@@ -137,7 +139,7 @@ def add_parameters(
 def add_option(
     parser: argparse.ArgumentParser, name: str, text: str | None = None, **settings: Any
 ) -> None:
-    """Adds one of `OPTIONS`; `text`: its help, by default what `agg_fairseq.evaluation` says."""
+    """Adds one of `OPTIONS`; `text`: its help, by default that of `agg_fairseq.evaluation`."""
     option = OPTIONS[name] | settings
     text = text or option.get("help") or descriptions(evaluation)[name]
     if isinstance(option.get("type"), Range):
@@ -164,8 +166,7 @@ def descriptions(documented: object) -> dict[str, str]:
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
-    """Calls a function with what is opened for it, and with the arguments named as its
-    parameters."""
+    """Calls a function with what is opened for it and the arguments named as its parameters."""
     given = dict(vars(arguments))
     if "bpe" in given:
         given["tokenizer"] = TokenizerOptions(*(given[name] for name in TOKENIZER))

@@ -1,14 +1,11 @@
 """Compares runs on one HTML page: settings that differ, learning curves, all measures, pictures,
 and texts.
 
-The best checkpoint of each run is measured, or the last one where it has no best; and its
-`train.log` is read, that `fairseq-train --log-format json --log-file RUN/train.log` writes. What
-other commands wrote to --json, such as bleu, align-sim or word-similarity, is compared too, if its
-rows have the names of runs (--name). Runs that differ by their seed alone are one model, with mean
-and standard deviation. Where something cannot be shown, the page has the reason in its place; if
-that is an error, the exit status is 2.
-
-The page contains all pictures, needs no network, and can be printed.
+The best checkpoint of each run is measured, or else the last one; and its `train.log` is read, that
+`fairseq-train --log-format json --log-file RUN/train.log` writes. What other commands wrote to
+--json is compared too, if its rows have the names of runs (--name). Runs that differ by their seed
+alone are one model, with mean and standard deviation. A section that fails has the error in its
+place; the exit status is then 2. The page contains all pictures and needs no network.
 
     agg-fairseq report runs/mle runs/agg --data data-bin/wikitext-2 -o report.html
     agg-fairseq report runs/mle runs/agg --data data-bin/wmt14.en-de --results bleu.json align-sim.json -o report.html

@@ -1,8 +1,8 @@
-"""Word alignments in Pharaoh format of a parallel training split that `fairseq-preprocess` wrote.
+"""Word alignments in Pharaoh format of a parallel training split.
 
 Line i has `s-t` for each link between the tokens at the positions s of the source and t of the
-target of sentence pair i, from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in the names
-of the files, train.X-Y.X.bin.
+target of sentence pair i, from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in
+train.X-Y.X.bin.
 """
 
 import itertools
@@ -29,15 +29,12 @@ Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, named as the files of the folder are."""
-    split, sides = f"train.{'-'.join(languages)}", []
+    sides = []
     for language in languages:
         dictionary = load_dictionary(data, f"dict.{language}.txt")
-        sides.append(load_sentences(data, dictionary, f"{split}.{language}"))
-    source, target = sides
-    if len(source) != len(target):
-        found = f"{len(source)} sentences of {languages[0]} and {len(target)} of {languages[1]}"
-        raise UserError(f"{data}/{split}: found {found}; run fairseq-preprocess again")
-    return source, target
+        split = f"train.{'-'.join(languages)}.{language}"
+        sides.append(load_sentences(data, dictionary, split))
+    return tuple(sides)
 
 
 def sentences(side: Any) -> Iterator[list[int]]:
@@ -48,8 +45,8 @@ def sentences(side: Any) -> Iterator[list[int]]:
 
 
 def read_links(path: str | Path, sides: Sides) -> LinkCounts:
-    """Counts how often each pair of a source and a target token is linked by a file of word
-    alignments, which has a line, possibly empty, for each sentence pair of the split."""
+    """Counts the links between tokens in a file of word alignments, which has a line, possibly
+    empty, for each sentence pair of the split."""
     counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
     pairs = zip(*map(sentences, sides), strict=True)
@@ -75,7 +72,7 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
 
 
 def parse_links(line: str) -> list[Link]:
-    """The links of a line; ValueError for anything else, such as the possible link `0p0`."""
+    """The links of a line; ValueError for anything else, such as `0p0`, a possible link."""
     links = []
     for part in line.split():
         match = LINK.fullmatch(part)

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 BLOCK_TOKENS = 2**24  # tokens that are read at a time
 FILLER = re.compile(r"madeupword\d{4,}")
 """The entries by which fairseq makes the length of a dictionary a multiple of 8."""
-BLOCK_SENTENCES = 10_000  # of files that fairseq reads sentence by sentence
 INDEX_HEADER = 26  # bytes of an .idx before the sizes
 
 
@@ -43,12 +42,11 @@ def training_pair(
     data: str | Path, source: str | None = None, target: str | None = None
 ) -> tuple[str, str]:
     """The languages X and Y of train.X-Y.X.bin in a folder; a given one must be the same."""
-    pairs, fitting = [], []
+    pairs = []
     for path in sorted(folders(data)[0].glob("*.bin")):
         if match := re.fullmatch(r"train\.([^.]+)-([^.]+)\.\1\.bin", path.name):
             pairs.append((match[1], match[2]))
-            if source in (None, match[1]) and target in (None, match[2]):
-                fitting.append((match[1], match[2]))
+    fitting = [pair for pair in pairs if source in (None, pair[0]) and target in (None, pair[1])]
     if len(fitting) != 1:
         found = ", ".join(map("-".join, fitting or pairs)) or "no language pair"
         expected = f"train.{source or 'X'}-{target or 'Y'}.{source or 'X'}.bin"
@@ -57,8 +55,8 @@ def training_pair(
 
 
 def excluded_tokens(dictionary: Any) -> Tensor:
-    """(V,) bool, the special symbols and the entries that only fill the dictionary, which are in no
-    frequency group and never rare."""
+    """(V,) bool, the special symbols and the fillers of the dictionary, which are in no frequency
+    group and never rare."""
     excluded = torch.zeros(len(dictionary), dtype=torch.bool)
     excluded[: dictionary.nspecial] = True
     # A dictionary that --output-dictionary-size truncates keeps all symbols, V of them in use.
@@ -90,13 +88,13 @@ def count_split(
     languages: tuple[str, str] | None = None,
     upsample_primary: int = 1,
 ) -> Tensor:
-    """The occurrences of each token as a target in all `folders` and `split_parts` of a binarized
-    split: (V,) int64.
+    """The occurrences of each token as a target in all `folders` and `split_parts` of a split: (V,)
+    int64.
 
     Args:
         data: the folder, or several as `folders` takes them.
-        dictionary: of the target side. If it is the head of a larger one (--output-dictionary-size),
-            the other tokens count as the unknown word, as in training.
+        dictionary: of the target side. Beyond the head of a larger one (--output-dictionary-size),
+            tokens count as the unknown word, as in training.
         languages: source and target of a translation model; None for a language model.
         upsample_primary: how often the first of several parts counts, for a translation model.
     """
@@ -144,8 +142,8 @@ def has_split(path: str | Path) -> bool:
 
 
 def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """Occurrences of each token in a split, with those of eos and unk, unlike dict.txt: (V,) int64.
-    A parallel split is named with its side, such as `train.en-de.de`."""
+    """Occurrences of each token in a split, eos and unk included: (V,) int64. A parallel split is
+    named with its side, such as `train.en-de.de`."""
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for block in read_tokens(data, dictionary, split):
         counts += np.bincount(block, minlength=len(counts))
@@ -163,16 +161,29 @@ def load_sentences(data: str | Path, dictionary: Any, split: str) -> Any:
 def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.ndarray]:
     """The tokens of a split, ends of lines included, in blocks (n,) of integers; UserError if it is
     damaged or of another dictionary."""
+    from fairseq.data import indexed_dataset
+
     path, again = folders(data)[0] / split, "run fairseq-preprocess again"
+    kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
+    if not indexed_dataset.dataset_exists(str(path), kind):
+        raise UserError(
+            f"{path.parent}: found no split {split!r}; expected {split}.bin and {split}.idx"
+        )
     try:
-        blocks = _blocks(path, dictionary)
-    except UserError:
-        raise
+        if kind == "mmap":
+            tokens = _map_tokens(path)
+        else:  # an older format, which fairseq reads sentence by sentence
+            kind = "lazy" if kind == "cached" else kind  # of the same files
+            dataset = indexed_dataset.make_dataset(str(path), kind, True, dictionary)
+            sentences = [dataset[index].numpy() for index in range(len(dataset))]
+            tokens = np.concatenate(sentences)
     except Exception as error:  # whatever a damaged index makes struct, numpy or fairseq do
         raise UserError(
             f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}"
         ) from error
-    for block in tqdm(blocks, f"reading {split}", leave=False, disable=None):
+    starts = range(0, len(tokens), BLOCK_TOKENS)
+    for start in tqdm(starts, f"reading {split}", leave=False, disable=None):
+        block = tokens[start : start + BLOCK_TOKENS]
         for token in (int(block.min()), int(block.max())):
             if not 0 <= token < len(dictionary):
                 raise UserError(
@@ -181,25 +192,11 @@ def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.nd
         yield block
 
 
-def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
-    """The tokens of a split in blocks (n,), by fairseq's own reader for files of this kind."""
+def _map_tokens(path: Path) -> np.ndarray:
+    """All tokens of a split, mapped from its .bin, if that is as its .idx says: fairseq trusts the
+    index, and would silently read wrong tokens by that of another split."""
     from fairseq.data import indexed_dataset
 
-    kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
-    if kind == "cached":
-        kind = "lazy"  # reads the same files
-    if not indexed_dataset.dataset_exists(str(path), kind):
-        raise UserError(
-            f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin "
-            f"and {path.name}.idx"
-        )
-    if kind != "mmap":
-        dataset = indexed_dataset.make_dataset(
-            str(path), kind, fix_lua_indexing=True, dictionary=dictionary
-        )
-        return _joined(dataset)
-    # fairseq trusts the index: from a truncated file, or that of another split, it would silently
-    # read wrong tokens.
     raw = Path(f"{path}.idx").read_bytes()
     magic, version, code, number = struct.unpack_from("<9sQBQ", raw)
     tokens = np.memmap(f"{path}.bin", indexed_dataset._code_to_dtype[code], mode="r")
@@ -215,10 +212,4 @@ def _blocks(path: Path, dictionary: Any) -> Iterable[np.ndarray]:
     )
     if not is_whole:
         raise ValueError(f"{len(tokens)} tokens of type {tokens.dtype}, other than the .idx says")
-    return (tokens[start : start + BLOCK_TOKENS] for start in range(0, len(tokens), BLOCK_TOKENS))
-
-
-def _joined(dataset: Any) -> Iterator[np.ndarray]:
-    for start in range(0, len(dataset), BLOCK_SENTENCES):
-        indices = range(start, min(start + BLOCK_SENTENCES, len(dataset)))
-        yield np.concatenate([dataset[index].numpy() for index in indices])
+    return tokens

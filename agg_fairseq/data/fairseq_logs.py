@@ -1,11 +1,10 @@
-"""Reading the logs of fairseq-train, and the translations in what fairseq-generate prints."""
+"""Reads the logs of fairseq-train, and the translations that fairseq-generate prints."""
 
 import contextlib
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +22,12 @@ class Translations:
 
     path: str
     references: list[str]  # the T lines
-    # the H lines; of several for a sentence (--nbest), the one with the best score
-    tokens: list[str]
-    # the D lines, likewise: what --tokenizer and --bpe made of the tokens; without these, the same
-    texts: list[str]
+    tokens: list[str]  # the H lines; of several for a sentence (--nbest), that of the best score
+    texts: list[str]  # the D lines, likewise: what --tokenizer and --bpe made of the tokens
 
     @property
     def decoded(self) -> bool:
-        """Has fairseq-generate detokenized the texts, and with them the references?"""
+        """Whether fairseq-generate has detokenized the texts, and with them the references."""
         return self.texts != self.tokens
 
 
@@ -78,6 +75,7 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
         tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a
             validation split.
     """
+    prefix = "" if tag == "train_inner" else f"{tag}_"  # of the names in a line
     entries: list[dict[str, float]] = []
     for line in read_lines(path, "the file given to fairseq-train --log-file", errors="replace"):
         match = VALUES.fullmatch(line)
@@ -85,28 +83,18 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
             values = json.loads(match[1]) if match else {}
         except ValueError:  # a line that was cut off, or that is something else
             continue
-        if not match or _tag(values) != tag:
-            continue
         numbers = {}
         for name, value in values.items():
             with contextlib.suppress(TypeError, ValueError):  # null, "None", a list
-                numbers[name.removeprefix(f"{tag}_")] = float(value)
-        if "num_updates" not in numbers:
-            continue
-        while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
-            entries.pop()
-        entries.append(numbers)
+                if name.startswith(prefix):
+                    numbers[name.removeprefix(prefix)] = float(value)
+        if "num_updates" in numbers:
+            while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
+                entries.pop()
+            entries.append(numbers)
     if not entries:
         raise UserError(
             f"{path}: found no {tag!r} lines; expected a log of fairseq-train "
             "--log-format json --log-file"
         )
     return entries
-
-
-def _tag(values: Mapping[str, object]) -> str:
-    """The tag of a line, with which its names begin, except those of "train_inner"."""
-    for name in values:
-        if name.endswith("_num_updates"):
-            return name.removesuffix("_num_updates")
-    return "train_inner"

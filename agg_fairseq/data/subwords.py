@@ -1,6 +1,4 @@
-"""Splits text into a model's tokens by fairseq's encoders, as `fairseq-interactive --bpe` does."""
-
-from __future__ import annotations
+"""Splits text into tokens by fairseq's encoders, as `fairseq-interactive --bpe` does."""
 
 import argparse
 import re
@@ -30,13 +28,10 @@ class WordTokenizer:
     """Splits words into tokens of a vocabulary."""
 
     kind: str  # of the tokenizer, as signatures say it
-    # the row of each token that stands for text; the special ones are left out
-    index: Mapping[str, int]
+    index: Mapping[str, int]  # the row of each token, without special ones
     unknown: int | None  # the row of the token for unknown words, if there is one
-    # a word or a line, as people write it, into tokens; none if no pieces spell it
-    split: Callable[[str], list[str]]
-    # a token as people read it: itself, except for GPT-2's ids
-    readable: Callable[[str], str] = str
+    split: Callable[[str], list[str]]  # the tokens of a text; none if no pieces spell it
+    readable: Callable[[str], str] = str  # a token as people read it: GPT-2's ids as pieces
 
     def indices(self, word: str) -> list[int]:
         """The rows of a word's tokens; none if one of them is special or not in the vocabulary."""
@@ -46,8 +41,7 @@ class WordTokenizer:
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """Options that say how the words of running text were split into tokens when the data was
-    encoded.
+    """How the words of running text were split into tokens when the data was encoded.
 
     Args:
         bpe: how words are split into tokens of the dictionary; with words, each word is one token.
@@ -79,13 +73,13 @@ class TokenizerOptions:
                 "words", index, dictionary.unk(), lambda text: list(map(token_of, text.split()))
             )
         encoder, before = self._encoder(), ""
-        written: dict[str, str] = {}  # how the dictionary writes a token of the encoder
+        written: dict[str, str] = {}  # tokens of the encoder, as the dictionary has them
         readable: dict[str, str] = {}
         if self.bpe == "gpt2":
             before = " " * self.after_space
             pieces = {str(number): piece for number, piece in encoder.bpe.decoder.items()}
-            # ids; of words, few are digits
-            if sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index):
+            has_ids = sum(map(str.isdecimal, index)) >= PIECES_SHARE * len(index)
+            if has_ids:
                 readable = pieces
             else:
                 written = pieces
@@ -126,43 +120,31 @@ class TokenizerOptions:
                     f"{option}: found none; name the file that the data was encoded with"
                 )
             files[name] = str(getattr(self, name))
-        if "bpe_codes" in files:
-            _check_codes(self.bpe, files["bpe_codes"])
+        expected = f"what --bpe {self.bpe} reads"
+        if self.bpe == "fastbpe":  # which would read beyond a shorter line
+            path = files["bpe_codes"]
+            lines = list(read_lines(path, expected))
+            spaces = {line.count(" ") for line in lines}
+            is_of_subword_nmt = spaces == {1} and lines[0].rstrip() == "#version: 0.2"
+            if lines and spaces != {2} and not is_of_subword_nmt:
+                raise UserError(
+                    f"{path}: unreadable (found other lines than `a b 12`); expected {expected}"
+                )
         try:
             return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
-        except ImportError as error:
-            remedy = "pip install '.[eval]'"
-            if self.bpe == "fastbpe":
-                remedy = "pip install cython, then: pip install --no-build-isolation fastBPE"
-            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; {remedy}") from error
-        except (Exception, SystemExit) as error:  # subword-nmt exits over a line of another form
+        # a missing package, or a damaged file; subword-nmt exits over a line of another form
+        except (Exception, SystemExit) as error:
             raise UserError(
-                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected what "
-                f"--bpe {self.bpe} reads"
+                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected {expected}"
             ) from error
-
-
-def _check_codes(kind: str, path: str) -> None:
-    """Refuses codes of another program: fastBPE would read beyond a line of one column, and ignore
-    an older format."""
-    lines = list(read_lines(path, f"what --bpe {kind} reads"))
-    columns = {line.count(" ") for line in lines}  # less one
-    if kind == "subword_nmt" and columns == {2}:
-        raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
-    is_of_subword_nmt = columns == {1} and lines[0].rstrip() == "#version: 0.2"
-    if kind == "fastbpe" and lines and columns != {2} and not is_of_subword_nmt:
-        raise UserError(
-            f"{path}: unreadable (found other lines than `a b 12`); expected what "
-            "--bpe fastbpe reads"
-        )
 
 
 WORDS = TokenizerOptions()  # each word of running text is a token of its own
 
 
 def find_word(tokens: Collection[str]) -> Callable[[str], str]:
-    """Gives the token that is a word: itself, or in a vocabulary of pieces `▁list` for `list`, which
-    is the end of other words."""
+    """Returns a function that gives the token of a word: itself, or in a vocabulary of pieces
+    `▁list` for `list`, which is the end of other words."""
     marks = []
     for mark in WORD_STARTS:
         if sum(token.startswith(mark) for token in tokens) >= PIECES_SHARE * len(tokens):

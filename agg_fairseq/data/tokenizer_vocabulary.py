@@ -1,4 +1,4 @@
-"""The vocabulary of a model of transformers: its tokenizer.json, and counts of tokens in a text."""
+"""The vocabulary of a model of transformers, from its tokenizer.json."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..errors import UserError, first_line
 from .subwords import WORDS, TokenizerOptions, WordTokenizer
 from .vocabulary import Vocabulary
 
-BLOCK_CHARACTERS = 2**20  # how many characters of a text are encoded at a time
+BLOCK_CHARACTERS = 2**20  # characters of a text that are encoded at a time
 UNUSED = re.compile(r"[<\[].*(unused|reserved|placeholder|extra_\d+\|).*[>\]]", re.IGNORECASE)
-"""Tokens that models hold in reserve, as they name them."""
+"""Names of tokens that models hold in reserve."""
 NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))  # bytes that occur in no text in UTF-8
 CONTEXT = "the"  # the word that precedes a word whose tokens are looked up
 
@@ -32,10 +32,9 @@ class TokenizerVocabulary(Vocabulary):
     path: Path  # of the file
     tokenizer: Any  # a `tokenizers.Tokenizer`, without truncation and padding
     unknown: int | None  # the row of the token that stands for all unknown ones
-    # V, those of the embedding; rows beyond the tokenizer's last token only fill the matrix
-    rows: int
+    rows: int  # V of the embedding, which may have more rows than the tokenizer has tokens
     counts: Tensor | None  # (V,) int64 occurrences in a text
-    byte_level: bool  # do the characters of tokens stand for bytes, as GPT-2's do?
+    byte_level: bool  # whether the characters of tokens stand for bytes, as GPT-2's do
 
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
@@ -44,8 +43,8 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
-        """The vocabulary without counts, from the content of the tokenizer.json at `path`, with V
-        `rows`; None: as many as it has tokens."""
+        """The vocabulary without counts, from the content of a tokenizer.json; `rows` None: as many
+        as it has tokens."""
         import tokenizers
 
         try:
@@ -82,8 +81,8 @@ class TokenizerVocabulary(Vocabulary):
         return torch.from_numpy(counts)
 
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
-        """The rows of the tokens of a text (n,) int64 in blocks of whole lines, without tokens that
-        have no row."""
+        """The tokens of a text in blocks (n,) int64 of whole lines, without those that have no
+        row."""
         try:
             with open(text, encoding="utf-8") as file:
                 while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
@@ -115,12 +114,12 @@ class TokenizerVocabulary(Vocabulary):
     @cached_property
     def special_ids(self) -> list[int]:
         """The special tokens, the token of unknown words, and the rows without a token."""
-        ordinary = set(self.tokenizer.get_vocab(with_added_tokens=True).values())
+        special = {self.unknown}
         for row, token in self.tokenizer.get_added_tokens_decoder().items():
             if token.special:
-                ordinary.discard(row)
-        ordinary.discard(self.unknown)
-        return [row for row in range(self.rows) if row not in ordinary]
+                special.add(row)
+        ordinary = {*self.tokenizer.get_vocab(with_added_tokens=True).values()} - special
+        return sorted({*range(self.rows)} - ordinary)
 
     @property
     def unused(self) -> list[int]:
@@ -141,8 +140,7 @@ class TokenizerVocabulary(Vocabulary):
         return excluded
 
     def word_tokenizer(self, tokenizer: TokenizerOptions) -> WordTokenizer:
-        """Splits words by the tokenizer of the model: as after another word or, if
-        `tokenizer.after_space` is False, as at the beginning of a text."""
+        """Splits words by the tokenizer of the model."""
         if replace(tokenizer, after_space=True) != WORDS:
             raise UserError(
                 f"--bpe: found {tokenizer.bpe}; expected none, since the model has {self.path}"
@@ -154,8 +152,7 @@ class TokenizerVocabulary(Vocabulary):
         before = self.encode(context.strip()).ids
 
         def split(word: str) -> list[str]:
-            """No tokens if they cannot be told from those of the word before, or leave out a
-            character."""
+            """No tokens if they overlap with the word before, or leave out a character."""
             encoding = self.encode(context + word)
             covered: set[int] = set()
             for begin, end in encoding.offsets[len(before) :]:

@@ -34,11 +34,10 @@ GROUP_MEANINGS = {
 
 class Vocabulary:
     """The tokens that the rows of an output embedding stand for. Its kinds have two methods:
-    `word_tokenizer(options)` splits words into these tokens; `counts_in(text)` (V,) int64 are the
-    occurrences in the training split of a folder, or for a tokenizer in a file."""
+    `word_tokenizer(options)` splits words into these tokens; `counts_in(text)` are the occurrences
+    (V,) int64 in a text, which for `BinarizedVocabulary` is the training split of a folder."""
 
-    # (V,) int64 occurrences of each as a target in the training text, where they are known
-    counts: Tensor | None
+    counts: Tensor | None  # (V,) int64 occurrences as a target in training, where they are known
     tokens: Sequence[str]  # V of them, as the dictionary or the tokenizer has them
     excluded: Tensor  # (V,) bool, rows that are in no frequency group
     special_ids: list[int]  # rows of tokens that stand for no text
@@ -61,10 +60,9 @@ class Vocabulary:
 class BinarizedVocabulary(Vocabulary):
     """The vocabulary of a folder written by `fairseq-preprocess`."""
 
-    dictionary: Any  # fairseq's, V entries; that of the target side for a translation model
+    dictionary: Any  # fairseq's, V entries; of a translation model that of the target side
     counts: Tensor  # (V,) int64 occurrences of each as a target in the training split
     languages: tuple[str, str] | None  # source and target of a translation model
-    joined: bool  # a translation model whose source dictionary is the same
     split: Path  # of the training split without its suffix
 
     @classmethod
@@ -76,21 +74,18 @@ class BinarizedVocabulary(Vocabulary):
         upsample_primary: int = 1,
     ) -> BinarizedVocabulary:
         """The vocabulary of a folder with the training split, as `binarized.count_split` takes it;
-        in `languages` of a translation model, None is that of the only pair in the folder."""
-        joined = False
+        a None in `languages` stands for that of the only pair in the folder."""
         if languages is None:
             dictionary = load_dictionary(data)
         else:
             languages = languages if all(languages) else training_pair(data, *languages)
-            source, target = languages
-            dictionary = load_dictionary(data, f"dict.{target}.txt")
-            joined = load_dictionary(data, f"dict.{source}.txt").symbols == dictionary.symbols
+            dictionary = load_dictionary(data, f"dict.{languages[1]}.txt")
         counts = count_split(data, dictionary, "train", languages, upsample_primary)
         split = split_parts(folders(data)[0], "train", languages)[0]
-        return cls(dictionary, counts, languages, joined, split)
+        return cls(dictionary, counts, languages, split)
 
     def path_of(self, split: str) -> Path:
-        """The path of another split without `.bin`, for a translation model that of the target."""
+        """The path of another split without `.bin`, of a translation model that of the target."""
         return self.split.with_name(self.split.name.replace("train", split, 1))
 
     @property
@@ -100,12 +95,12 @@ class BinarizedVocabulary(Vocabulary):
 
     @property
     def excluded(self) -> Tensor:
-        """`excluded_tokens`, which the criterions ask too."""
+        """`excluded_tokens` of the dictionary."""
         return excluded_tokens(self.dictionary)
 
     @property
     def special_ids(self) -> list[int]:
-        """Special tokens, and the entries that fairseq pads a dictionary with."""
+        """Special tokens and fillers."""
         return self.excluded.nonzero().squeeze(1).tolist()
 
     @property

@@ -2,15 +2,17 @@
 out.
 
 docs/evaluation.md has examples; `agg-fairseq COMMAND --help` explains each table and has the
-references. Measures are None where they are not defined. Beside them, a row of what was measured has
-its `path`, that of an embedding also `matrix`. Where tokens are grouped, the facts have the sizes of
-`groups`.
+references. Measures are None where they are not defined. Beside them, rows have the `path` of what
+was measured, and its `matrix`; facts have the sizes of `groups`.
 
 Shared arguments:
     models: by the names of their rows, as `open_models` returns them; all over one vocabulary.
     data: folder of `fairseq-preprocess`, with the training split, in which tokens are counted.
     train_text: for models of transformers, text in UTF-8 in which tokens are counted instead.
     groups: which tokens are frequent, medium and rare.
+    occurrences_in: group tokens instead by how often they occur in another text: 100 times or more,
+        1 to 99 times, or never. The text is the training split of a folder with the same dictionary,
+        or for models of transformers a file.
     tokenizer: how words are split into tokens of the dictionary; models of transformers have one of
         their own.
     max_tokens: tokens per batch; None: 2048, or a block where that is longer.

@@ -1,16 +1,12 @@
 """Word alignments of a parallel training split, by eflomal."""
 
 import importlib.metadata
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ..data.alignments import load_parallel, parse_links, sentences
 from ..data.binarized import training_pair
-from ..errors import UserError, first_line
 from ..files import atomic_write, check_writable, read_lines
 from ..result import Result
 
@@ -34,27 +30,22 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     number = len(sides[0])
     check_writable(output)
 
-    # as numbers, which no aligner can split or change
-    source, target = ((" ".join(map(str, tokens)) for tokens in sentences(side)) for side in sides)
+    texts = []
+    for side in sides:  # as numbers, which no aligner can split or change
+        texts.append(" ".join(map(str, tokens)) for tokens in sentences(side))
     with tempfile.TemporaryDirectory() as folder:
         forward, reverse = Path(folder) / "forward", Path(folder) / "reverse"
-        try:
-            eflomal.Aligner(model=ALIGNER_MODEL).align(
-                source,
-                target,
-                links_filename_fwd=str(forward),
-                links_filename_rev=str(reverse),  # as source-target too
-                quiet=not sys.stderr.isatty(),
-            )
-        except subprocess.CalledProcessError as error:
-            raise UserError(
-                f"eflomal failed ({first_line(error)}); see what it said above"
-            ) from error
+        eflomal.Aligner(model=ALIGNER_MODEL).align(
+            *texts,
+            links_filename_fwd=str(forward),
+            links_filename_rev=str(reverse),  # as source-target too
+            quiet=not sys.stderr.isatty(),
+        )
 
         def write(temporary: Path) -> None:
             both = zip(read_lines(forward, "links"), read_lines(reverse, "links"), strict=True)
             with temporary.open("w", encoding="utf-8") as file:
-                for ahead, back in tqdm(both, "links", number, leave=False, disable=None):
+                for ahead, back in both:
                     links = {*parse_links(ahead)} & {*parse_links(back)}
                     file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import metrics
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..data.alignments import load_parallel, read_links
+from ..data.binarized import load_dictionary
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..result import Result
@@ -30,20 +31,21 @@ def align_sim(
 
     Returns:
         Result: a row per model, with `align_sim` by group, the mean of `metrics.align_sim` over the
-        tokens that were aligned; the row `orthogonal`, of embeddings that are all at right angles;
-        and the row `labeled tokens`, their number.
+        tokens that were aligned; and the rows `orthogonal`, of embeddings at right angles, and
+        `labeled tokens`, the number of tokens.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
     vocabulary = load_vocabulary(models, data)
     members = vocabulary.groups(groups)
-    if not vocabulary.joined or vocabulary.languages is None:
-        found = "separate dictionaries" if vocabulary.languages else "a language model"
+    pair = vocabulary.languages
+    if pair is None or load_dictionary(data, f"dict.{pair[0]}.txt").symbols != vocabulary.tokens:
+        found = "separate dictionaries" if pair else "a language model"
         raise UserError(
             f"{data}: found {found}; AlignSim expects that of fairseq-preprocess "
             "--joined-dictionary"
         )
     # Links are in the order of the files, on which a model from Y to X is trained too.
-    source, target = vocabulary.languages
+    source, target = pair
     if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():
         source, target = target, source
     links = read_links(alignments, load_parallel(data, (source, target)))
@@ -60,10 +62,10 @@ def align_sim(
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
     labeled = members.of_token[links.tokens()]
-    numbers = {}
+    rows[LABELED] = {"align_sim": {}}
     for index, group in enumerate(members.names):
-        numbers[group] = int(labeled.eq(index).sum())
-    rows[LABELED] = {"align_sim": {**numbers, "total": len(labeled)}}
+        rows[LABELED]["align_sim"][group] = int(labeled.eq(index).sum())
+    rows[LABELED]["align_sim"]["total"] = len(labeled)
     settings = {
         "matrix": matrix_setting(models),
         "groups": GROUPINGS[groups],

@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..data.fairseq_logs import Translations, read_translations
+from ..data.fairseq_logs import read_translations
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
@@ -48,7 +48,7 @@ def bleu(
             raise UserError(
                 f"{log.path}: found other T-… lines than in {first.path}; expected the same text"
             )
-    references = detokenize = None
+    references = None
     if reference is not None:
         references = [line.rstrip() for line in read_lines(reference, "a sentence per line")]
         if len(references) != len(first.references):
@@ -56,10 +56,6 @@ def bleu(
                 f"{reference}: found {len(references)} lines; expected {len(first.references)}, as "
                 f"in {first.path}"
             )
-    if moses is not None:
-        from sacremoses import MosesDetokenizer
-
-        detokenize = MosesDetokenizer(lang=moses).detokenize
     rows, settings = {}, {"sentences": len(first.references)}
     for name, log in translations.items():
         if log.decoded and references is None:
@@ -67,37 +63,44 @@ def bleu(
                 f"{log.path}: found detokenized text (D differs from H); expected --reference, for "
                 "sacreBLEU"
             )
-        _check_joined(log)
-        row = rows[name] = {"path": str(logs[name]), "sentences": len(log.references)}
-        row |= {**_columns("bleu", None), **_columns("sacrebleu", None)}
+        for lines in [log.texts] if log.decoded else [log.texts, log.references]:
+            having = list(filter(SUBWORD.search, lines))
+            if len(having) > SUBWORD_SHARE * len(lines):
+                raise UserError(
+                    f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
+                    "--remove-bpe, or --remove-bpe sentencepiece"
+                )
+        tokenized = plain = None
         if not log.decoded:
-            score = tokenized_bleu(log.tokens, log.references)
-            row |= _columns("bleu", score)
-            settings["bleu"] = f"compounds-split,[{score.signature}]"
+            tokenized = tokenized_bleu(log.tokens, log.references)
+            settings["bleu"] = f"compounds-split,[{tokenized.signature}]"
         if references is not None:
             texts, how = log.texts, "as-generated"
-            if detokenize is not None:
-                texts = [detokenize(line.split()) for line in texts]
-                how = f"sacremoses-{metadata.version('sacremoses')}-{moses}"
-            score = corpus_bleu(texts, references, tokenize=tokenize)
-            row |= _columns("sacrebleu", score)
-            settings["sacrebleu"] = f"{how},[{score.signature}]"
+            if moses is not None:
+                texts, how = _detokenized(texts, moses)
+            plain = corpus_bleu(texts, references, tokenize=tokenize)
+            settings["sacrebleu"] = f"{how},[{plain.signature}]"
+        rows[name] = {
+            "path": str(logs[name]),
+            "sentences": len(log.references),
+            **_columns("bleu", tokenized),
+            **_columns("sacrebleu", plain),
+        }
     facts = {"reference": None if reference is None else str(reference)}
     return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)
 
 
-def _check_joined(log: Translations) -> None:
-    for lines in [log.texts] if log.decoded else [log.texts, log.references]:
-        having = list(filter(SUBWORD.search, lines))
-        if len(having) > SUBWORD_SHARE * len(lines):
-            raise UserError(
-                f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
-                "--remove-bpe, or --remove-bpe sentencepiece"
-            )
+def _detokenized(lines: list[str], language: str) -> tuple[list[str], str]:
+    """Moses tokens as plain text, and what the signature says of it."""
+    from sacremoses import MosesDetokenizer
+
+    detokenizer = MosesDetokenizer(lang=language)
+    texts = [detokenizer.detokenize(line.split()) for line in lines]
+    return texts, f"sacremoses-{metadata.version('sacremoses')}-{language}"
 
 
 def _columns(measure: str, score: Bleu | None) -> dict[str, Any]:
-    """A score and its parts by the names of columns; without a score None."""
+    """A score and its parts by the names of columns; None without a score."""
     columns = {}
     for part in Bleu._fields:
         name = measure if part == "score" else f"{measure}_{part}"

@@ -34,15 +34,13 @@ def calibrate(
     max_tokens: int | None = None,
     device: str | None = None,
 ) -> Result:
-    """Saves one offset per group of tokens as the bias of the output layer, with which a model
-    expects each group as often as it appears in the split.
+    """Saves an offset per group of tokens as the bias of the output layer, so that a model expects
+    each group as often as it appears in the split.
 
     Args:
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         output: model to write, with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
-        occurrences_in: group tokens by how often they occur in the training split of this folder
-            instead: 100 times or more, 1 to 99 times, or never.
         share: share of the offsets that is added; below 1, groups come only nearer to how often they
             appear.
 
@@ -56,7 +54,7 @@ def calibrate(
 
     check_writable(output, model.path, replace=force)
     name = model_name(model)
-    is_known = name in WITH_BIAS or name in WITH_BIAS.values()
+    is_known = name in {*WITH_BIAS, *WITH_BIAS.values()}
     if not is_known or model.model_options.get("adaptive_softmax_cutoff") is not None:
         raise UserError(
             f"{model}: found a model {name}; expected a transformer_lm or transformer with one softmax"
@@ -65,16 +63,14 @@ def calibrate(
     models = {"calibrating": model}
     vocabulary = text.load_vocabulary(models)
     text.check(vocabulary)
-
-    groups, torch_device = vocabulary.groups("types", occurrences_in), find_device(device)
-    chunks = text.score(models, "calibrating", vocabulary, torch_device)
+    groups = vocabulary.groups("types", occurrences_in)
+    chunks = text.score(models, "calibrating", vocabulary, find_device(device))
     statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
     offsets = share * statistics.fit_offsets()
 
     # (V,); the last, of index −1, is of no group
     shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]
     write_with_bias(model, output, shift, vocabulary.counts, name, WITH_BIAS.get(name, name))
-
     as_it_was = statistics.compute()
     rows = {
         "as it was": {measure: as_it_was[measure] for measure in COLUMNS},

@@ -1,16 +1,15 @@
 """Continuations of prefixes by a language model, written as JSON Lines."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from tqdm import tqdm
 
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..checkpoints.output_embedding import check_finite
 from ..data.binarized import load_dictionary, read_tokens
 from ..data.subwords import WORDS, TokenizerOptions
@@ -21,13 +20,7 @@ from ..result import Result
 from .inputs import find_device
 from .text_metrics import FIELDS
 
-
-class Prefixes(NamedTuple):
-    """The prefixes of texts, and what their references are."""
-
-    batches: list[tuple[Tensor, Tensor]]  # prefixes (B, P) and their references (B, L), or (B, 0)
-    settings: dict[str, str | int | None]  # `texts` is the number of prefixes
-    unused: int | None = None  # tokens of a split that are in no block
+Batches = list[tuple[Tensor, Tensor]]  # prefixes (B, P) and their references (B, L), or (B, 0)
 
 
 def generate_texts(
@@ -63,8 +56,8 @@ def generate_texts(
         seed: seed of the random numbers.
         f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint
             says.
-        batch_size: texts at a time; changes no text, except those of `sample-class`, which the
-            model itself draws.
+        batch_size: texts at a time; changes only the texts of `sample-class`, which the model itself
+            draws.
 
     Returns:
         Result: a single row, named by `output`, with `texts`, `generated_tokens`, and
@@ -78,16 +71,18 @@ def generate_texts(
             f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one"
         )
     if prefixes is None:
-        given = _blocks(data, dictionary, split, (prefix_length, length), max_texts, batch_size)
+        lengths = (prefix_length, length)
+        batches, settings, unused = _blocks(data, dictionary, split, lengths, max_texts, batch_size)
     else:
-        given = _lines(prefixes, dictionary, tokenizer, max_texts)
+        batches, settings = _lines(prefixes, dictionary, tokenizer, max_texts)
+        unused = None
 
     from ..fairseq_plugin.models.from_checkpoint import build_model  # imports fairseq
 
     network, task = build_model(model, data, {"f2_decoding": f2_decoding} if f2_decoding else {})
     check_finite(model.path, dict(network.named_parameters()))
     adds_bos = getattr(task.args, "add_bos_token", False)
-    longest = max(known.size(1) for known, _ in given.batches) + length + adds_bos
+    longest = max(known.size(1) for known, _ in batches) + length + adds_bos
     positions = network.max_positions()
     learned = isinstance(getattr(network.decoder, "embed_positions", None), torch.nn.Embedding)
     if longest > positions and learned:
@@ -101,20 +96,25 @@ def generate_texts(
     generator = torch.Generator().manual_seed(seed)
     forbidden = (dictionary.pad(), dictionary.bos())
 
-    def continued(known: Tensor) -> Tensor:
-        """(B, L) tokens after prefixes (B, P)."""
-        start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
-        start = start.to(torch_device)
-        return continuation(
-            network, start, length, topk=topk, generator=generator, forbidden=forbidden
-        )
+    def write(path: Path) -> None:
+        with path.open("w", encoding="utf-8") as file:
+            for known, references in tqdm(batches, "continuing", leave=False, disable=None):
+                start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
+                start = start.to(torch_device)
+                continued = continuation(
+                    network, start, length, topk=topk, generator=generator, forbidden=forbidden
+                )
+                for texts in zip(known, continued, references, strict=True):
+                    line = {}
+                    for field, tokens in zip(FIELDS, texts, strict=True):
+                        line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    atomic_write(output, lambda path: _write(path, given.batches, continued, dictionary))
-    number = given.settings["texts"]
-    numbers = {"texts": number, "generated_tokens": number * length, "unused_tokens": given.unused}
+    atomic_write(output, write)
+    number = settings["texts"]
+    numbers = {"texts": number, "generated_tokens": number * length, "unused_tokens": unused}
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
-    settings = {
-        **given.settings,
+    settings |= {
         "length": length,
         "beyond-positions": positions if longest > positions else None,  # the model extrapolates
         "decoding": "greedy" if topk is None else f"top-k={topk}",
@@ -126,22 +126,6 @@ def generate_texts(
     return Result({str(output): row}, dict.fromkeys(numbers, [""]), settings)
 
 
-def _write(
-    path: Path,
-    batches: list[tuple[Tensor, Tensor]],
-    continued: Callable[[Tensor], Tensor],
-    dictionary: Any,
-) -> None:
-    """Continues prefixes, and writes a line for each."""
-    with path.open("w", encoding="utf-8") as file:
-        for known, references in tqdm(batches, "continuing", leave=False, disable=None):
-            for texts in zip(known, continued(known), references, strict=True):
-                line = {}
-                for field, tokens in zip(FIELDS, texts, strict=True):
-                    line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
 def _blocks(
     data: str | Path,
     dictionary: Any,
@@ -149,8 +133,9 @@ def _blocks(
     lengths: tuple[int, int],
     most: int | None,
     batch_size: int,
-) -> Prefixes:
-    """Prefixes and references of these lengths from the tokens of a split, one after the other."""
+) -> tuple[Batches, dict[str, Any], int]:
+    """Batches of blocks of a split, one after the other; their settings; the number of tokens that
+    are in no block."""
     parts = []
     for part in read_tokens(data, dictionary, split):
         parts.append(torch.from_numpy(part.astype("int64")))
@@ -164,14 +149,14 @@ def _blocks(
     for batch in blocks.split(batch_size):
         batches.append(batch.split(lengths, dim=1))
     settings = {"split": split, "texts": len(blocks), "prefix": lengths[0]}
-    return Prefixes(batches, settings, tokens - blocks.numel())
+    return batches, settings, tokens - blocks.numel()
 
 
 def _lines(
     path: str | Path, dictionary: Any, tokenizer: TokenizerOptions, most: int | None
-) -> Prefixes:
-    """Prefixes from the lines of a text, each a batch of its own, without references. Blank lines at
-    the end are left out; UserError for another line without known tokens."""
+) -> tuple[Batches, dict[str, Any]]:
+    """The lines of a text, each a batch without references, and their settings. Blank lines at the
+    end are left out; UserError for another line without known tokens."""
     lines = list(tokenizer.encode_lines(path, dictionary))
     while lines and not lines[-1]:
         lines.pop()
@@ -187,4 +172,4 @@ def _lines(
             batches.append((prefix, prefix[:, :0]))
             unknown += tokens.count(dictionary.unk())
     settings = {"prefixes": Path(path).name, "bpe": tokenizer.bpe, "<unk>": unknown}
-    return Prefixes(batches, settings | {"texts": len(batches)})
+    return batches, settings | {"texts": len(batches)}

@@ -1,4 +1,4 @@
-"""Shares of rare tokens in a text, and of those that Adam forgets, before anything is trained."""
+"""Shares of tokens that are rare in a text, and of those that Adam forgets."""
 
 import math
 from collections.abc import Mapping
@@ -46,17 +46,27 @@ def group_shares(
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, and
         `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
-        With `tokens_per_update` also `updates_per_occurrence`, that of a token of mean frequency;
-        rows `forgotten with …`, the tokens that Adam forgets with this β₂, and in them the
-        predicted `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts:
-        with `beta2`, the `prediction` in words.
+        With `tokens_per_update` also `updates_per_occurrence` of a token of mean frequency; and rows
+        `forgotten with …`, of the tokens that Adam forgets with this β₂, with the predicted
+        `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts: with
+        `beta2`, the `prediction` in words.
     """
     if beta2 is not None and tokens_per_update is None:
         raise UserError("--beta2: found it without --tokens-per-update; expected both")
     vocabulary, splits = _counts_by_split(data, tokenizer)
-    counts = vocabulary.counts  # V
+    counts, excluded = vocabulary.counts, vocabulary.excluded  # V
+    occurs, of_token = counts > 0, vocabulary.groups(groups).of_token
+    members = {}  # the tokens (V,) bool of each row that does not depend on β₂
+    for index, group in enumerate(GROUPS):
+        members[group] = of_token == index
+    members["total"] = occurs  # special targets too
+    members[f"rarest {100 * rare_fraction:g}%"] = occurs & rarest(counts, rare_fraction, excluded)
+    # with special tokens that are targets of another split alone
+    unseen = ~occurs & (~excluded | (sum(splits.values()) > 0))
+    if unseen.any():
+        members[UNSEEN] = unseen
     rows = {}
-    for name, is_member in _rows_of_groups(vocabulary, splits, groups, rare_fraction).items():
+    for name, is_member in members.items():
         rows[name] = _row(is_member, counts, splits, tokens_per_update)
     columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
     counted_in = next(iter(splits))
@@ -91,7 +101,7 @@ def group_shares(
 def _counts_by_split(
     data: str | Path, tokenizer: str | Path | None
 ) -> tuple[Vocabulary, dict[str, Tensor]]:
-    """The vocabulary, and its counts (V,) in each split that is there, the training text first."""
+    """The vocabulary, and its counts (V,) in each split, the training text first."""
     if tokenizer is not None:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         encoded = TokenizerVocabulary.load(path, None).counted_in(data)
@@ -109,47 +119,35 @@ def _counts_by_split(
     return vocabulary, splits
 
 
-def _rows_of_groups(
-    vocabulary: Vocabulary, splits: Mapping[str, Tensor], groups: str, rare_fraction: float
-) -> dict[str, Tensor]:
-    """The tokens (V,) bool of each row that does not depend on β₂."""
-    occurs, excluded = vocabulary.counts > 0, vocabulary.excluded
-    of_token = vocabulary.groups(groups).of_token
-    members = {}
-    for index, group in enumerate(GROUPS):
-        members[group] = of_token == index
-    members["total"] = occurs  # special targets too
-    gated = rarest(vocabulary.counts, rare_fraction, excluded)
-    members[f"rarest {100 * rare_fraction:g}%"] = occurs & gated
-    # with special tokens that are targets of another split alone
-    unseen = ~occurs & (~excluded | (sum(splits.values()) > 0))
-    if unseen.any():
-        members[UNSEEN] = unseen
-    return members
-
-
 def _row(
     is_member: Tensor, counts: Tensor, splits: Mapping[str, Tensor], tokens_per_update: int | None
 ) -> dict[str, Any]:
-    """The measures of the tokens (V,) bool, but for that of β₂."""
+    """The measures of the tokens (V,) bool, except that of β₂."""
     of_group = counts[is_member]
     types, occurrences = len(of_group), int(of_group.sum())
-    row: dict[str, Any] = {"types": types, "fewest": None, "most": None, "target_share": {}}
-    if types:
-        row |= {"fewest": int(of_group.min()), "most": int(of_group.max())}
+    row: dict[str, Any] = {
+        "types": types,
+        "fewest": int(of_group.min()) if types else None,
+        "most": int(of_group.max()) if types else None,
+        "target_share": {},
+    }
     for split, in_split in splits.items():
         row["target_share"][split] = (in_split[is_member].sum() / in_split.sum()).item()
     if tokens_per_update is not None:
-        row["updates_per_occurrence"] = None
-        if occurrences:
-            per_update = tokens_per_update * (occurrences / counts.sum().item())
-            row["updates_per_occurrence"] = types / per_update
+        per_update = tokens_per_update * (occurrences / counts.sum().item())
+        row["updates_per_occurrence"] = types / per_update if occurrences else None
     return row
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """The change of the perplexity by the rule, in words, for so many training tokens; `s` of the
-    targets are forgotten, and `unknown` of those of valid or test never occur in training."""
+    """The change of the perplexity in words.
+
+    Args:
+        change: predicted relative change.
+        s: share of the targets that are forgotten.
+        tokens: number of training tokens.
+        unknown: share of the targets of another split that never occur in training.
+    """
     text = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%}"
     if unknown > MOST_UNKNOWN:
         return f"{text}, without the {unknown:.1%} of targets that never occur in training, whose loss no rule predicts"

@@ -1,12 +1,11 @@
-"""Checks of what is evaluated: models of one vocabulary, a device that works."""
+"""What is evaluated, loaded and checked: models of one vocabulary, a device that works."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from ..checkpoints import EmbeddingSource
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint, Models
 from ..data.binarized import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
@@ -14,12 +13,12 @@ from ..errors import UserError
 
 
 def load_vocabulary(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None,
     train_text: str | Path | None = None,
 ) -> Vocabulary:
-    """The vocabulary that all models are over, with the counts of its tokens in the training split
-    of `data`, for models of fairseq, or in `train_text`, if given, for those of transformers."""
+    """The vocabulary of all models, with the counts of its tokens in the training split of `data`
+    for models of fairseq, or in `train_text`, if given, for those of transformers."""
     for model in models.values():
         is_of_fairseq = isinstance(model, Checkpoint)
         if is_of_fairseq != (data is not None) or None not in (data, train_text):
@@ -29,7 +28,27 @@ def load_vocabulary(
                 "and of transformers alone with --train-text or without"
             )
     if data is not None:
-        return _binarized_vocabulary(list(models.values()), data)
+        found = {}  # a model by languages, None for language models, and by --upsample-primary
+        for model in models.values():
+            pair = model.languages
+            if pair is not None and not all(pair):
+                pair = training_pair(data, *pair)
+            found[pair, model.task_options.get("upsample_primary") or 1] = model
+        if len(found) > 1:
+            kinds = []
+            for (pair, times), model in found.items():
+                kind = "a language model" if pair is None else "-".join(pair)
+                if times > 1:
+                    kind += f", --upsample-primary {times}"
+                kinds.append(f"{model} ({kind})")
+            raise UserError(
+                f"found {' and '.join(kinds)}; expected models of one task and its languages"
+            )
+        ((pair, times),) = found
+        vocabulary = BinarizedVocabulary.load(data, pair, upsample_primary=times)
+        for model in models.values():
+            model.check_vocabulary(len(vocabulary.tokens), data)
+        return vocabulary
     vocabulary = None
     for model in models.values():
         other = TokenizerVocabulary.load(model.tokenizer_file, len(model.output_embedding.saved))
@@ -42,31 +61,6 @@ def load_vocabulary(
     return vocabulary if train_text is None else vocabulary.counted_in(train_text)
 
 
-def _binarized_vocabulary(models: list[Checkpoint], data: str | Path) -> BinarizedVocabulary:
-    """UserError unless the models are of one task, its languages and --upsample-primary."""
-    found = {}  # a model by languages, None for language models, and how often the first part counts
-    for model in models:
-        pair = model.languages
-        if pair is not None and not all(pair):
-            pair = training_pair(data, *pair)
-        found[pair, model.task_options.get("upsample_primary") or 1] = model
-    if len(found) > 1:
-        kinds = []
-        for (pair, times), model in found.items():
-            kind = "a language model" if pair is None else "-".join(pair)
-            if times > 1:
-                kind += f", --upsample-primary {times}"
-            kinds.append(f"{model} ({kind})")
-        raise UserError(
-            f"found {' and '.join(kinds)}; expected models of one task and its languages"
-        )
-    ((pair, times),) = found
-    vocabulary = BinarizedVocabulary.load(data, pair, upsample_primary=times)
-    for model in models:
-        model.check_vocabulary(len(vocabulary.tokens), data)
-    return vocabulary
-
-
 def check_row_names(names: Iterable[str], *taken: str) -> None:
     """Checks that nothing that is measured has the name of another row of the table."""
     for name in names:
@@ -76,7 +70,7 @@ def check_row_names(names: Iterable[str], *taken: str) -> None:
             )
 
 
-def matrix_setting(models: Mapping[str, EmbeddingSource]) -> str:
+def matrix_setting(models: Models) -> str:
     """The output embeddings, each once, as a setting of a result."""
     return ",".join(dict.fromkeys(model.output_embedding.description for model in models.values()))
 

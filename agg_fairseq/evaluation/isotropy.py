@@ -1,7 +1,6 @@
 """Isotropy of the output embeddings of models."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import EmbeddingSource, Models
 from ..columns import with_groups
 from ..errors import UserError
 from ..metrics.groups import GROUPS
@@ -27,7 +26,7 @@ COLUMNS = {
 
 
 def isotropy(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
@@ -78,19 +77,19 @@ def isotropy(
 def geometry_by_group(
     model: EmbeddingSource, members: Mapping[str, Tensor]
 ) -> dict[str, dict[str, float | None]]:
-    """The fields of `metrics.geometry` of the output embedding, centered at its mean row, each by
-    group and as `total` for all rows; None where one is not defined, as without rows."""
+    """`metrics.geometry` of the output embedding, centered at its mean row: each field by group and
+    as `total`, None where it is not defined."""
     weight = model.output_embedding.weight
     if not weight.any():
         raise UserError(
             f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
         )
     center = metrics.mean_row(weight)
-    fields: dict[str, dict[str, float | None]] = defaultdict(dict)
+    fields: dict[str, dict[str, float | None]] = {name: {} for name in metrics.Geometry._fields}
     for group in (*members, "total"):
         rows = weight if group == "total" else weight[members[group]]
         measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
-        for field in metrics.Geometry._fields:
-            value = measured.get(field, math.nan)
-            fields[field][group] = None if math.isnan(value) else value
-    return dict(fields)
+        for name, values in fields.items():
+            value = measured.get(name, math.nan)
+            values[group] = None if math.isnan(value) else value
+    return fields

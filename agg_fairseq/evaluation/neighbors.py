@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import EmbeddingSource, Models
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..metrics import nearest_neighbors, word_vectors
@@ -15,7 +15,7 @@ MARK = "†"  # follows a rare token in the table
 
 
 def neighbors(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,

@@ -1,13 +1,13 @@
 """Perplexity, calibration and isotropy of models of text, by frequency group of the tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..checkpoints import Checkpoint, EmbeddingSource
+from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
@@ -20,7 +20,7 @@ from .scoring import Text
 
 
 def perplexity(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     text: Text,
     *,
     calibrate: Text | None = None,
@@ -34,26 +34,21 @@ def perplexity(
     """Evaluates language or translation models of fairseq, or language models of transformers.
 
     Args:
-        text: to score, a `BinarizedText` for models of fairseq or a `PlainText` for those of
-            transformers.
+        text: a `BinarizedText` for models of fairseq, a `PlainText` for those of transformers.
         calibrate: split or other text, on which one offset per group is fitted for the calibrated
             columns; None: no columns.
-        shares: of these offsets; with each, say 0.4, the model has a row `NAME, 40%` of calibrated
-            `perplexity` and `expected_over_observed`.
-        occurrences_in: group tokens by how often they occur in another text instead: 100 times or
-            more, 1 to 99 times, or never. The text is the training split of a folder with the same
-            dictionary, or for models of transformers a file.
+        shares: for each share of these offsets, say 0.4, the model has a row `NAME, 40%` of
+            calibrated `perplexity` and `expected_over_observed`.
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: model with the same vocabulary, from whose output embedding the distance is
             measured, for the columns `moved`.
 
     Returns:
         Result: a row per model, with the measures of `NextTokenStatistics.compute` and
-        `metrics.Geometry` by group, those of `CALIBRATED` with `calibrate`, and `moved` with
-        `moved_from`; beside them `tokens` (targets scored), `criterion` (the options that it was
-        trained with), and `offsets` by group (nats). The row `human` has the distinct targets, and
-        `unigram` the E/O of a model that always predicts the training frequencies. Facts:
-        `targets`, those scored, by group.
+        `metrics.Geometry` by group, `CALIBRATED` with `calibrate`, and `moved` with `moved_from`;
+        beside them `tokens` (targets scored), `criterion` (its options), and `offsets` by group
+        (nats). The row `human` has the distinct targets, and `unigram` the E/O of the training
+        frequencies. Facts: `targets`, those scored, by group.
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
@@ -135,14 +130,13 @@ def _groups(
     return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
 
 
-def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSource]:
-    """The models that have a single output embedding, unlike those of an adaptive softmax; all are
-    looked at before one is scored."""
+def _with_matrix(models: Models) -> dict[str, EmbeddingSource]:
+    """The models that have a single output embedding, unlike those of an adaptive softmax."""
     found = {}
     for name, model in models.items():
         options = model.model_options if isinstance(model, Checkpoint) else {}
         if options.get("adaptive_softmax_cutoff") is None:
-            model.output_embedding  # noqa: B018
+            model.output_embedding  # noqa: B018 — refuses all that are damaged before one is scored
             found[name] = model
     return found
 
@@ -150,7 +144,7 @@ def _with_matrix(models: Mapping[str, EmbeddingSource]) -> dict[str, EmbeddingSo
 def _geometry(
     model: EmbeddingSource, moved_from: EmbeddingSource | None, members: FrequencyGroups
 ) -> dict[str, Any]:
-    """The values of a row that depend on the output embedding alone."""
+    """The values of a row that are of the output embedding."""
     rows_of = {group: members.members(group) for group in members.names}
     row = {"matrix": model.output_embedding.description, **geometry_by_group(model, rows_of)}
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group

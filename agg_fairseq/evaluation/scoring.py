@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..checkpoints import Checkpoint, EmbeddingSource, PretrainedModel
+from ..checkpoints import Checkpoint, Models, PretrainedModel
 from ..data.binarized import count_tokens, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
@@ -41,15 +41,15 @@ class BinarizedText:
 
     @property
     def name(self) -> str:
-        """What signatures call the text."""
+        """The name of the text in signatures."""
         return self.split
 
-    def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> BinarizedVocabulary:
-        """The vocabulary of models; UserError unless all are of fairseq."""
+    def load_vocabulary(self, models: Models) -> BinarizedVocabulary:
+        """The vocabulary of models of fairseq."""
         return load_vocabulary(models, self.data)
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
-        """Checks that the split can be read: fairseq would score what a damaged index says."""
+        """Reads the split: fairseq would score what a damaged index says."""
         file = vocabulary.path_of(self.split).name
         count_tokens(self.data, vocabulary.dictionary, file)
         if vocabulary.languages is not None:
@@ -60,10 +60,20 @@ class BinarizedText:
     def settings(
         self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
     ) -> dict[str, str | int | None]:
-        """Settings of a result that say how the models read the text."""
+        """How the models read the text, as settings of a result."""
         if vocabulary.languages is not None:
             return {"pairs": "-".join(vocabulary.languages)}
-        length = self._length(models, vocabulary)
+        length = self.tokens_per_sample
+        if length is None:
+            lengths = {
+                one.task_options.get("tokens_per_sample") or MAX_BLOCK for one in models.values()
+            }
+            if len(lengths) > 1:
+                raise UserError(
+                    f"found models trained on {sorted(lengths)} tokens per block; give "
+                    "--tokens-per-sample"
+                )
+            (length,) = lengths
         return {"tokens-per-sample": length, "break": "none", "context": self.context_window}
 
     def score(
@@ -80,27 +90,11 @@ class BinarizedText:
             models[name],
             self.data,
             self.split,
-            length=self._length(models, vocabulary),
+            length=self.settings(models, vocabulary).get("tokens-per-sample"),
             context=self.context_window,
             max_tokens=self.max_tokens,
             device=device,
         )
-
-    def _length(
-        self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
-    ) -> int | None:
-        """Tokens per block; None for pairs."""
-        if vocabulary.languages is not None:
-            return None
-        if self.tokens_per_sample is not None:
-            return self.tokens_per_sample
-        lengths = {model.task_options.get("tokens_per_sample") or 1024 for model in models.values()}
-        if len(lengths) > 1:
-            raise UserError(
-                f"found models trained on {sorted(lengths)} tokens per block; give "
-                "--tokens-per-sample"
-            )
-        return lengths.pop()
 
 
 @dataclass(frozen=True)
@@ -121,24 +115,31 @@ class PlainText:
 
     @property
     def name(self) -> str:
-        """What signatures call the text."""
+        """The name of the text in signatures."""
         return Path(self.text).name
 
-    def load_vocabulary(self, models: Mapping[str, EmbeddingSource]) -> TokenizerVocabulary:
-        """The vocabulary of models; UserError unless all are of transformers."""
+    def load_vocabulary(self, models: Models) -> TokenizerVocabulary:
+        """The vocabulary of models of transformers."""
         return load_vocabulary(models, None, self.train_text)
 
     def check(self, vocabulary: TokenizerVocabulary) -> None:
-        """Checks that the text can be read, and has a target."""
+        """Checks that the text has a target."""
         if len(self._tokens(vocabulary)) < 2:
             raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
 
     def settings(
         self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary
     ) -> dict[str, str | int | None]:
-        """Settings of a result that say how the models read the text."""
+        """How the models read the text, as settings of a result."""
+        limits = [model.positions for model in models.values() if model.positions is not None]
+        length = self.tokens_per_sample or min([*limits, MAX_BLOCK])
+        if length < 2 or length > min(limits, default=length):
+            raise UserError(
+                f"--tokens-per-sample: found {length}; expected 2 or more, and at most {limits}, "
+                "the positions of the models"
+            )
         return {
-            "tokens-per-sample": self._length(models),
+            "tokens-per-sample": length,
             "counted-in": None if self.train_text is None else Path(self.train_text).name,
             "dtype": "float32",
         }
@@ -162,7 +163,8 @@ class PlainText:
                 f"{models[name]}: found a {type(network).__name__}; expected a causal language model"
             )
         network.to(device).eval()
-        blocks = self._tokens(vocabulary).to(device).split(self._length(models))
+        length = self.settings(models, vocabulary)["tokens-per-sample"]
+        blocks = self._tokens(vocabulary).to(device).split(length)
         for block in tqdm(blocks, name, leave=False, disable=None):
             if len(block) < 2:
                 continue
@@ -171,23 +173,10 @@ class PlainText:
             for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
                 yield chunk.float().log_softmax(1), target
 
-    def _length(self, models: Mapping[str, PretrainedModel]) -> int:
-        """Tokens per block, at most the positions of each model."""
-        limits = [model.positions for model in models.values() if model.positions is not None]
-        positions = min(limits, default=MAX_BLOCK)
-        length = self.tokens_per_sample or min(positions, MAX_BLOCK)
-        if length < 2 or (limits and length > positions):
-            raise UserError(
-                f"--tokens-per-sample: found {length}; expected 2 to {positions}, the positions of "
-                "the model"
-            )
-        return length
-
     def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
         """(N,) int64, the tokens of the file."""
         blocks = map(torch.from_numpy, vocabulary.encode_file(self.text))
         return torch.cat([torch.zeros(0, dtype=torch.int64), *blocks])
 
 
-Text = BinarizedText | PlainText
-"""What models are scored on; both have the same methods."""
+Text = BinarizedText | PlainText  # both have the same methods

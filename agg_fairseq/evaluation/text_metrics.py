@@ -19,8 +19,7 @@ from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
 MASSES = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
-MAX_ORDER = 3
-ORDERS = ("1", "2", "3")
+ORDERS = ("1", "2", "3")  # of n-grams
 COLUMNS = {
     "kld": [""], "ms_jaccard": ORDERS, "self_bleu": ORDERS, "distinct": ORDERS, "repetition": [""],
     "unique_tokens": [""],
@@ -38,8 +37,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
 
     Returns:
         Result: a row per file and, where there are references, the row `human`, with `kld` in nats,
-        `ms_jaccard`, `self_bleu` and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens`
-        and `token_share` by group; beside the measures `tokens`, their number.
+        `ms_jaccard`, `self_bleu` and `distinct` by n = "1", "2", "3", `repetition`, `unique_tokens`,
+        `token_share` by group, and the number of `tokens`.
     """
     check_row_names(texts, HUMAN)
     everything, references = {}, None
@@ -54,13 +53,12 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     has_references = any(references)  # the texts of `prefixes` have none
     if has_references:
         everything[HUMAN] = references
-    groups = sizes = None
+    groups = None
     if data is not None:
         dictionary = load_dictionary(data)
         groups = metrics.frequency_mass_groups(
             count_tokens(data, dictionary), excluded=excluded_tokens(dictionary)
         )
-        sizes = groups.sizes()
 
     def by_order(values: Sequence[float | None]) -> dict[str, float | None]:
         return dict(zip(ORDERS, values, strict=True))
@@ -69,8 +67,10 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     for name, of_row in tqdm(everything.items(), "measuring", leave=False, disable=None):
         row = rows[name] = {
             "tokens": sum(map(len, of_row)),
-            **dict.fromkeys(("kld", "ms_jaccard", "self_bleu"), None),
-            "distinct": by_order(metrics.distinct(of_row, MAX_ORDER)),
+            "kld": None,
+            "ms_jaccard": None,
+            "self_bleu": None,
+            "distinct": by_order(metrics.distinct(of_row)),
             "repetition": metrics.repetition(of_row),
             "unique_tokens": metrics.unique_tokens(of_row),
             "token_share": None,
@@ -78,9 +78,9 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         }
         if name != HUMAN and has_references:
             row["kld"] = metrics.kl_divergence(of_row, references)
-            row["ms_jaccard"] = by_order(metrics.ms_jaccard(of_row, references, MAX_ORDER))
+            row["ms_jaccard"] = by_order(metrics.ms_jaccard(of_row, references))
         if len(of_row) > 1:
-            row["self_bleu"] = by_order(metrics.self_bleu(of_row, MAX_ORDER))
+            row["self_bleu"] = by_order(metrics.self_bleu(of_row))
         if groups is not None and any(of_row):
             tokens = list(map(dictionary.index, itertools.chain(*of_row)))
             row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)
@@ -95,7 +95,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "groups": None if groups is None else MASSES,
     }
     columns = {**COLUMNS, "token_share": groups.names if groups else []}
-    return Result(rows, columns, settings, {"groups": sizes})
+    return Result(rows, columns, settings, {"groups": groups and groups.sizes()})
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:

@@ -1,13 +1,13 @@
 """Agreement of the cosines of output embeddings with human scores of pairs of words."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from .. import metrics
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import Models
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..files import read_lines
@@ -21,7 +21,7 @@ PAIRS = "pairs"  # the row with the numbers of covered pairs
 
 
 def word_similarity(
-    models: Mapping[str, EmbeddingSource],
+    models: Models,
     data: str | Path | None = None,
     *,
     datasets: Sequence[str | Path],
@@ -38,9 +38,9 @@ def word_similarity(
             lower case, and all pairs whose cosine is defined.
 
     Returns:
-        Result: a row per model with `spearman` (−1 to 1) and `covered` by data set; then the row
-        `pairs`, how many are covered, as texts `4/7`: one row for all models, or one for each if
-        they differ. Facts: `pairs`, the size of each data set.
+        Result: a row per model with `spearman` (−1 to 1) and `covered` by data set; then `pairs`,
+        how many are covered, as texts `4/7`: a row for all models, or for each if they differ.
+        Facts: `pairs`, the size of each data set.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
     tokenizer = replace(tokenizer, after_space=not as_published)
@@ -55,14 +55,19 @@ def word_similarity(
             return [] if None in indices else indices
         return word_tokenizer.indices(word) or word_tokenizer.indices(word.lower())
 
-    pairs_of = {}  # the tokens of the first words, of the second words, and the scores
-    for key, path in _files_of(datasets).items():
+    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
+    files = []
+    for name in dict.fromkeys(datasets):
+        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
+    pairs_of, sizes = {}, {}
+    for key, path in zip(unique_names(files, None, "stem"), files, strict=True):
+        # the tokens of the first words, of the second words, and the scores
         first, second, scores = pairs_of[key] = [], [], []
         for word, other, score in _read_pairs(path):
             first.append(tokens(word))
             second.append(tokens(other))
             scores.append(score)
-    sizes = {key: len(scores) for key, (_, _, scores) in pairs_of.items()}
+        sizes[key] = len(scores)
     rows, covered = {}, {}
     for name, model in models.items():
         weight = model.output_embedding.weight
@@ -90,15 +95,6 @@ def word_similarity(
         settings |= {"case": "as-written,else-lower", "uncovered-pairs": "left-out"}
     settings["cosine,spearman"] = True
     return Result(rows, {"spearman": list(sizes)}, settings, {"pairs": sizes})
-
-
-def _files_of(datasets: Sequence[str | Path]) -> dict[str, Path]:
-    """The files of data sets, each once, by their names."""
-    folder = Path(os.environ.get("AGG_DATA", "$AGG_DATA")) / "word-similarity"
-    files = []
-    for name in dict.fromkeys(datasets):
-        files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
-    return dict(zip(unique_names(files, None, "stem"), files, strict=True))
 
 
 def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:

@@ -8,7 +8,7 @@ costs `C + |class of y_i|` products of length D instead of V. With label smoothi
 some of the target distribution, so the cost is that of the full softmax.
 
 Both terms are softmax layers over a part of the rows of [U; W], whose gradients are formed on the
-way: the class term for all positions, the token term for positions that are sorted by the class of
+way: the class term for all positions, the token term for positions that are sorted by the ranks of
 their targets, so that each class takes a slice of them. Most classes are small, and on a GPU a small
 product takes as long as its launch: where it costs less, neighboring classes are merged into one
 product, and the logits of another class than the target's masked. Beyond inputs and gradients, the
@@ -159,8 +159,8 @@ def _values_and_gradients(
         token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
         values = torch.stack([class_nll + token_nll, class_nll, token_nll])
     if gradients[0] is not None:
-        empty = torch.empty_like if len(kept) == len(features) else torch.zeros_like
-        gradients[0] = empty(features, dtype=wide).index_copy_(0, kept, gradients[0])
+        new = torch.empty_like if len(kept) == len(features) else torch.zeros_like
+        gradients[0] = new(features, dtype=wide).index_copy_(0, kept, gradients[0])
     return values.new_zeros(3, len(features)).index_copy_(1, kept, values), gradients
 
 

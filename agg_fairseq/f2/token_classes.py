@@ -121,7 +121,7 @@ class TokenClasses:
         return part if is_one else self.order[part], start - before
 
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
-        """Sorts positions by the class of their targets (...), without waiting for a GPU: called
+        """Sorts positions by the ranks of their targets (...), without waiting for a GPU: called
         before the model runs, the numbers have arrived when the loss needs them."""
         token, ignored = known_targets(target, self.vocabulary, ignore_index)
         # without a target: the rank V; a GPU sorts 32 bits in half the time

@@ -5,7 +5,8 @@ On import (`agg_fairseq.register`), for the process:
 
 - criterions/, models/, optimizers: names are added to fairseq's registries (`--criterion agg`,
   `--arch transformer_lm_f2`, `--optimizer coupled_adam`);
-- ../checkpoints/: argparse.Namespace is added to torch's safe globals, for resume and generation;
+- ../checkpoints/: argparse.Namespace and NumPy's plain values are added to torch's safe globals, for
+  resume and generation;
 - trainer: `Trainer._build_optimizer` completes a model of this package, and tells an optimizer of
   this package which model it trains. Otherwise it does what it did before.
 
@@ -17,7 +18,7 @@ When a criterion of this package is built (criterions/base):
 - `task.get_checkpoint_dict`, `task.set_checkpoint_dict` (added): the criterion's state;
 - atexit, for trainings over gloo: `destroy_process_group`, without which torch may abort.
 
-While a criterion of this package trains:
+While a criterion of this package trains, or a command scores a model:
 
 - atomic_saving: `checkpoint_utils.PathManager`, for the process: a killed training leaves no
   truncated checkpoint;

@@ -99,12 +99,12 @@ def without_logits(
     """
     decoder, returned = unwrapped(model).decoder, []
 
-    def left_out(features: Tensor) -> Tensor:
+    def keep_features(features: Tensor) -> Tensor:
         found = _Connected.apply(features, *parameters.values())
         returned.append((found, found._version))
         return found
 
-    with replaced_output_layer(decoder, left_out):
+    with replaced_output_layer(decoder, keep_features):
         output = model(**net_input)[0]
     is_same = len(returned) == 1
     for features, version in returned:

@@ -29,8 +29,8 @@ def score_split(
     """Gives log P (n, V), in nats, and the targets (n,) of a chunk of positions at a time: those
     that fairseq-eval-lm counts, or the target side of the pairs of a translation model.
 
-    `length` is the number of tokens per block of a language model, with `context` of them before
-    that are not scored; None: pairs. A batch has `max_tokens`; None: 2048, or a longer block.
+    `length` is the number of tokens per block of a language model, of which the first `context` are
+    not scored; None: pairs. A batch has `max_tokens`; None: 2048, or a longer block.
     UserError if the model has too few positions.
     """
     model, task = build_model(checkpoint, data, {"sample_break_mode": "none"})
@@ -79,18 +79,19 @@ def _score(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[tuple[Tens
     if getattr(getattr(task, "args", None), "add_bos_token", False):
         is_scored &= target != task.target_dictionary.bos()
     target = target[is_scored]  # N
-    layer, inputs = getattr(model.decoder, "output_layer", None), []
+    layer, has_kept = getattr(model.decoder, "output_layer", None), False
 
-    def left_out(features: Tensor) -> Tensor:
-        inputs.append(features)
+    def keep_features(features: Tensor) -> Tensor:
+        nonlocal has_kept
+        has_kept = True
         return features
 
-    with replaced_output_layer(model.decoder, left_out):
+    with replaced_output_layer(model.decoder, keep_features):
         # N x D; or N x V, of a decoder with logits of its own
         output = model(**sample["net_input"])[0][is_scored]
     rows = chunk_rows(output.new_empty(len(task.target_dictionary), 0))
     for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
         # 1 x n x V, or features for an adaptive softmax
-        output = layer(chunk[None]) if inputs else chunk[None]
-        log_probs = model.get_normalized_probs((output, {}), log_probs=True)[0]  # n x V
+        logits = layer(chunk[None]) if has_kept else chunk[None]
+        log_probs = model.get_normalized_probs((logits, {}), log_probs=True)[0]  # n x V
         yield log_probs, targets

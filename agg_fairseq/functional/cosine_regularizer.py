@@ -13,14 +13,14 @@ BLOCK_ELEMENTS = 2**24
 """Numbers that are held in float32 at a time: 64 MiB."""
 
 
-def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Tensor:
+def cosine_regularizer(weight: Tensor, *, padding_row: int | None = None) -> Tensor:
     """`R(W) = (‖Σ_k ŵ_k‖² − V) / V²` in [−1, 1], the mean cosine over all pairs of different rows.
 
     Computed in float32 whatever the dtype (float64 stays).
 
     Args:
         weight: (V, D) embeddings, floating point.
-        ignore_index: a row that is not a token (padding), excluded, also from V. So are rows of
+        padding_row: a row that is not a token (padding), excluded, also from V. So are rows of
             zeros, near which the gradient of a direction grows without bound.
 
     Examples:
@@ -28,19 +28,19 @@ def cosine_regularizer(weight: Tensor, *, ignore_index: int | None = None) -> Te
         tensor(0.)
     """
     with torch.autocast(weight.device.type, enabled=False):
-        return _CosineRegularizer.apply(weight, ignore_index)
+        return _CosineRegularizer.apply(weight, padding_row)
 
 
 class _CosineRegularizer(torch.autograd.Function):
     """R(W), and `dR/dw_k = 2/V² (s − ŵ_k (ŵ_k·s)) / ‖w_k‖` with `s = Σ_k ŵ_k`."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, ignore_index: int | None) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, padding_row: int | None) -> Tensor:
         dtype = working_dtype(weight)  # a sum of V directions may overflow half precision
         norm = torch.linalg.vector_norm(weight, dim=1, dtype=dtype)  # V
         excluded = norm == 0
-        if ignore_index is not None:
-            excluded[ignore_index].fill_(True)
+        if padding_row is not None:
+            excluded[padding_row].fill_(True)
         count = (~excluded).sum()  # rows that have a direction: V of the formula
         inverse = norm.masked_fill(excluded, torch.inf).reciprocal()  # V
         direction_sum = weight.new_zeros(weight.size(1), dtype=dtype)  # D, s

@@ -149,8 +149,8 @@ def gated_likelihood(
     predict: bool = False,
     order: "PositionOrder | None" = None,
 ) -> CrossEntropyOutput:
-    """The sum that `gated_cross_entropy` is without reduction, its values at each position, and
-    terms that may be added to it.
+    """`gated_cross_entropy` with reduction="sum", its values at each position, and terms that may be
+    added to it.
 
     Equal in value and gradient to `naive_gated_cross_entropy` of the same arguments. `backward` may
     run once, since the graph holds the gradients themselves.
@@ -173,7 +173,7 @@ def gated_likelihood(
         scale: s, not 0: the logits are s (H Wᵀ + b).
         softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; not with `adv_epsilon`.
         predict: also return the arg-max of P, without `adv_epsilon`.
-        order: of `order_positions`, for the same arguments; None calls it, and waits for a GPU.
+        order: of `order_positions`, for the same targets and gates; None calls it, and waits for a GPU.
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
@@ -201,6 +201,8 @@ def gated_likelihood(
     if order is None:
         rare = None if gates is None else gates.rare
         order = order_positions(target, len(weight), rare, ignore_index)
+    if (number := len(order.positions)) != target.numel():
+        raise ValueError(f"expected the order of {target.numel()} targets, got that of {number}")
     terms = Terms(
         vocabulary=len(weight),
         label_smoothing=label_smoothing,
@@ -219,7 +221,7 @@ def gated_likelihood(
         gates=gates,
         terms=terms,
     )
-    loss = with_gradients(values["losses"], inputs, gradients, order.positions)
+    loss = with_gradients(values["losses"], inputs, gradients, order.number)
     return CrossEntropyOutput(loss, **{name: v.view(target.shape) for name, v in values.items()})
 
 
@@ -243,12 +245,12 @@ class PositionOrder(NamedTuple):
     """The order in which the loop takes the positions: those whose target is common, those whose
     target is rare, and those without one; within each kind as they come."""
 
-    rows: Tensor  # (N,) int64
+    positions: Tensor  # (N,) int64
     target: Tensor  # (N,) int64, their targets, 0 where there is none
     sizes: HostCopy  # the numbers of positions with a common target, and with any
 
     @property
-    def positions(self) -> int:
+    def number(self) -> int:
         """The number of positions with a target."""
         return self.sizes.read().tolist()[1]
 
@@ -265,12 +267,12 @@ def order_positions(
     y, ignored = known_targets(target, vocabulary, ignore_index)
     if rare is None:
         rare = torch.zeros(1, dtype=torch.bool, device=y.device).expand(vocabulary)
-        # a GPU checks here that targets are in [0, V)
+    # on a GPU, this checks that targets are in [0, V)
     kind = rare.view(torch.uint8).index_select(0, y).masked_fill_(ignored, 2)
-    kind, rows = kind.sort(stable=True)
+    kind, positions = kind.sort(stable=True)
     borders = torch.arange(1, 3, dtype=kind.dtype, device=kind.device)
     sizes = HostCopy(torch.searchsorted(kind, borders))
-    return PositionOrder(rows, y.index_select(0, rows), sizes)
+    return PositionOrder(positions, y.index_select(0, positions), sizes)
 
 
 def known_targets(target: Tensor, vocabulary: int, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -329,8 +331,8 @@ def values_and_gradients(
     operand = dtype if sums_in_float32(dtype, features.device) else wide
     common, positions = order.sizes.read().tolist()
     # Where all positions are common, they stay in order: their chunks are views.
-    in_order = 0 < common == len(order.rows)
-    rows, y_of_rows = order.rows[:positions], order.target[:positions]
+    in_order = 0 < common == len(order.positions)
+    rows, y_of_rows = order.positions[:positions], order.target[:positions]
     with torch.autocast(features.device.type, enabled=False):
         w = aligned(weight.to(dtype).to(operand))
         gradients = Gradients(features, w, bias, wanted, positions)
@@ -387,8 +389,8 @@ class Gradients:
     ) -> None:
         dtype = working_dtype(features)
         if wanted[0]:  # zeros only where no chunk writes
-            empty = torch.empty_like if positions == len(features) else torch.zeros_like
-            self.features = empty(features, dtype=dtype)
+            new = torch.empty_like if positions == len(features) else torch.zeros_like
+            self.features = new(features, dtype=dtype)
         if wanted[1]:
             self.weight = (torch.empty_like if positions else torch.zeros_like)(weight, dtype=dtype)
         if wanted[2] and bias is not None:

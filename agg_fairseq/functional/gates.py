@@ -130,9 +130,9 @@ def rare_tokens(
     return rare if excluded is None else rare & ~excluded
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Gates:
-    """The gates G of an update. Outside R each becomes 1.
+    """The gates G of an update, copied; outside R each becomes 1.
 
     Args:
         rare: (V,) bool, the rare tokens R.
@@ -145,10 +145,9 @@ class Gates:
     g2: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.g1 is not None:
-            self.g1 = torch.where(self.rare, self.g1, 1.0)
-        if self.g2 is not None:
-            self.g2 = torch.where(self.rare, self.g2, 1.0)
+        for name, gate in (("g1", self.g1), ("g2", self.g2)):
+            if gate is not None:
+                object.__setattr__(self, name, torch.where(self.rare, gate.detach(), 1.0))
 
 
 def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "both") -> Gates:

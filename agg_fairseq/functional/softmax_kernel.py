@@ -2,11 +2,11 @@
 
 A kernel by hand: `torch.compile` of the same operations takes longer (0.47 ms for 2,048 rows of
 44,256 with a dynamic number of rows, 0.23 by hand, on an H200), compiles again for each kind of
-arguments, and needs memory of its own for the residual: here that takes the first half of the
-logits' row.
+arguments, and needs memory of its own for the residual: here that takes the memory of the logits, in
+half precision the first half of each row.
 
-Each function returns None where there is no such kernel: on a CPU, in float64, without Triton. A
-Triton that fails is said in the log once.
+Each function but `gate_columns_` returns None where there is no such kernel: on a CPU, in float64,
+without Triton. If Triton fails, the log says so once.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def likelihood(
     omega: Tensor | None,
     vocabulary: int,
     share: float,
-    smoothing: float,
+    others: float,
     softcap: float | None,
     scale: Tensor | float,
     dtype: torch.dtype,
@@ -45,8 +45,8 @@ def likelihood(
     nll, lse, total, at_target = logits.new_empty(4, len(logits)).unbind()
     matrix = _launch(
         logits, vocabulary, dtype, target=target, ranges=ranges, factor=omega, lse=lse, nll=nll,
-        total=total, at_target=at_target, share=share, smoothing=smoothing, softcap=softcap, scale=scale,
-        caps=True, has_shift=smoothing > 0,
+        total=total, at_target=at_target, share=share, others=others, softcap=softcap, scale=scale,
+        caps=True, has_shift=share > 0,
     )  # fmt: skip
     if matrix is None:
         return None
@@ -54,7 +54,7 @@ def likelihood(
 
 
 def log_sum_exp(logits: Tensor, vocabulary: int) -> Tensor | None:
-    """Σ_k exp z[k] of each row, as its logarithm (C,)."""
+    """log Σ_k exp z[k] of each row, (C,)."""
     lse = logits.new_empty(len(logits))
     done = _launch(logits, vocabulary, logits.dtype, lse=lse, writes=False)
     return None if done is None else lse
@@ -81,7 +81,7 @@ def gate_columns_(matrix: Tensor, target: Tensor, gate: Tensor) -> None:
     """The same as `softmax_layer.gate_columns_`, where `can_run`."""
     rows, width = matrix.shape
     with _device_of(matrix):
-        triton_kernels().gate[(rows, -(-width // BLOCK))](
+        compiled_kernels().gate[(rows, -(-width // BLOCK))](
             matrix, target, gate, len(gate), width, matrix.stride(0), BLOCK=BLOCK, num_warps=8
         )
 
@@ -103,7 +103,7 @@ def _launch(
     total: Tensor | None = None,
     at_target: Tensor | None = None,
     share: float = 0.0,
-    smoothing: float = 0.0,
+    others: float = 0.0,
     softcap: float | None = None,
     scale: float = 1.0,
     has_lse: bool = False,
@@ -133,10 +133,10 @@ def _launch(
     ]
     try:
         with _device_of(logits):
-            triton_kernels().rows[(len(logits),)](
+            compiled_kernels().rows[(len(logits),)](
                 *(lse if pointer is None else pointer for pointer in pointers),
                 vocabulary, width, logits.stride(0), out.stride(0),
-                share, smoothing, softcap or 0.0, scale,
+                share, others, softcap or 0.0, scale,
                 HAS_LSE=has_lse, WRITES=writes, HAS_TARGET=target is not None,
                 HAS_RANGE=ranges is not None, HAS_FACTOR=factor is not None, HAS_SHIFT=has_shift,
                 CAPS=caps and softcap is not None, SLOPES=softcap is not None,
@@ -156,11 +156,11 @@ def can_run(tensor: Tensor) -> bool:
     """Is there a kernel for this tensor? Not for a fake one on a machine without a GPU."""
     if not tensor.is_cuda or tensor.dtype == torch.float64 or not torch.cuda.is_available():
         return False
-    return not _failed and triton_kernels() is not None
+    return not _failed and compiled_kernels() is not None
 
 
 @functools.cache
-def triton_kernels() -> Any:
+def compiled_kernels() -> Any:
     """The module of the kernels; None without Triton."""
     try:
         from . import triton_kernels as module

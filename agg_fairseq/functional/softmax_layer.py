@@ -138,7 +138,7 @@ class Terms:
 class ChunkValues(NamedTuple):
     """The values (C,) of a chunk of C positions, in nats."""
 
-    at_target: Tensor  # the entry of the residual at the target, not rounded
+    at_target: Tensor  # the entry of the residual at the target, scaled as it is, not rounded
     nll: Tensor  # −log P[y], of the lowered logits where there is a margin
     losses: Tensor  # the summands of the loss
     ul_loss: Tensor | None = None  # the unlikelihood, before its weight
@@ -154,8 +154,8 @@ def residual_of_chunk(
     terms: Terms,
     dtype: torch.dtype,
 ) -> tuple[Tensor, ChunkValues]:
-    """The residual of a chunk, (C, V) or wider with zeros: dL/dl times `residual_scale`; its
-    values.
+    """The residual of a chunk, dL/dl times `residual_scale`, (C, V) or wider with zeros; and the
+    values of the chunk.
 
     Args:
         logits: H Wᵀ (C, V) or wider, contiguous; used up.
@@ -202,7 +202,8 @@ def likelihood_residual(
 
     Takes the logits l (C, V) or wider, which are used up, targets y (C,), and weights ω (C,) of the
     positions, or None for 1. The terms are ε, c and the scale. The matrix is in `dtype`. With
-    `ranges` (2, C), the columns from the first to the last, excluded, compete at each position.
+    `ranges` (2, C), without ε and c, the columns from the first to the last, excluded, compete at
+    each position.
     """
     softcap, scale = terms.softcap, terms.residual_scale(dtype)
     if softmax_kernel.can_run(logits):
@@ -342,7 +343,7 @@ def _entries(
     p_top, p_rest = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)  # C
     log_beyond_top = F.softplus(-log_odds)  # C, logsumexp z − z[m]
     nll = (z[:, 1] - z[:, 0]) + log_beyond_top  # C
-    losses, weight = nll, torch.ones_like(nll) if omega is None else omega
+    losses, omega = nll, torch.ones_like(nll) if omega is None else omega
     if total is not None:
         of_all = vocabulary * (z[:, 1] + log_beyond_top) - total  # −Σ_k log P[k]
         losses = (1 - others - share) * nll + share * of_all
@@ -350,31 +351,31 @@ def _entries(
     target_is_top = y == top  # C
     r = torch.exp(z - log_rest[:, None])  # C x (2 + U)
     p = p_rest[:, None] * r[:, 2:].masked_fill(is_top, 0.0)  # C x U
-    counts = is_candidate & ~is_top  # the candidates but m
-    u = (p / (1 - p)).masked_fill(~counts, 0.0)  # C x U, at most 1 each
+    is_other = is_candidate & ~is_top  # a candidate but m
+    u = (p / (1 - p)).masked_fill(~is_other, 0.0)  # C x U, at most 1 each
     has_top = (is_candidate & is_top).any(1).to(u.dtype)  # C, is m a candidate?
-    ul_loss = has_top * F.softplus(log_odds) - torch.log1p(-p).masked_fill(~counts, 0.0).sum(1)
-    losses = losses * weight + alpha * ul_loss
+    ul_loss = has_top * F.softplus(log_odds) - torch.log1p(-p).masked_fill(~is_other, 0.0).sum(1)
+    losses = losses * omega + alpha * ul_loss
 
-    likelihood = weight - alpha * u.sum(1)  # C, the factor of P
+    likelihood = omega - alpha * u.sum(1)  # C, the factor of P
     f = likelihood * p_rest - alpha * has_top * p_top  # C
-    at_top = p_top * (likelihood + alpha * has_top) - weight * share  # C
+    at_top = p_top * (likelihood + alpha * has_top) - omega * share  # C
     # ω (P[m] − Q[m]) is exact as ω ((1 − Q[m]) − (1 − P[m])), if m is the target.
-    target_and_top = weight * (others - p_rest)
-    target_and_top = target_and_top + (likelihood - weight + alpha * has_top) * p_top
+    target_and_top = omega * (others - p_rest)
+    target_and_top = target_and_top + (likelihood - omega + alpha * has_top) * p_top
     is_target = tokens == y[:, None]  # C x U
-    at_target = r[:, 0] * f - weight * (1 - others) + alpha * (u * is_target).sum(1)
+    at_target = r[:, 0] * f - omega * (1 - others) + alpha * (u * is_target).sum(1)
     at_target = torch.where(target_is_top, target_and_top, at_target)  # C
     at_top = torch.where(target_is_top, at_target, at_top)
-    at_candidates = r[:, 2:] * f[:, None] - (weight * share)[:, None] + alpha * u  # C x U
-    is_entry = counts & ~is_target
+    at_candidates = r[:, 2:] * f[:, None] - (omega * share)[:, None] + alpha * u  # C x U
+    is_entry = is_other & ~is_target
     entries = torch.where(is_entry, at_candidates, at_target[:, None])
     entries = torch.cat([at_target[:, None], at_top[:, None], entries], 1)
     if softcap is not None:
         z = torch.cat([z[:, :2], torch.where(is_entry, z[:, 2:], z[:, :1])], 1)
         entries = entries * (1 - (z / softcap).square())
     index = torch.cat([index[:, :2], torch.where(is_entry, tokens, y[:, None])], 1)
-    shift = weight * share * scale if share else None
+    shift = omega * share * scale if share else None
     return entries * scale, index, f * scale, shift, nll, losses, ul_loss
 
 

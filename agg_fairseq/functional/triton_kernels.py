@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def rows(
     z_ptr, out_ptr, y_ptr, first_ptr, last_ptr, factor_ptr, shift_ptr, lse_ptr, nll_ptr, total_ptr,
-    at_target_ptr, V, WIDTH, z_stride, out_stride, share, smoothing, softcap, scale,
+    at_target_ptr, V, WIDTH, z_stride, out_stride, share, others, softcap, scale,
     HAS_LSE: tl.constexpr, WRITES: tl.constexpr, HAS_TARGET: tl.constexpr, HAS_RANGE: tl.constexpr,
     HAS_FACTOR: tl.constexpr, HAS_SHIFT: tl.constexpr, CAPS: tl.constexpr, SLOPES: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -68,7 +68,7 @@ def rows(
         # P[y] − 1, by its series where P[y] is nearly 1
         series = -nll * (1 - nll * (0.5 - nll * (1.0 / 6 - nll / 24)))
         entry = tl.where(nll < 0.02, series, tl.exp(-nll) - 1)
-        entry = (entry + smoothing) * factor
+        entry = (entry + others) * factor
         if SLOPES:
             entry *= 1 - (z_y / softcap) * (z_y / softcap)
         tl.store(at_target_ptr + row, entry)

@@ -40,7 +40,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax, factorized_cross_entropy
 from ..modules.linear_logits import NotLinear, ScaleAndCap, leaves, linear_logits, name_of
-from ..objective import AggObjective, AgpsObjective, FaceObjective, MicroBatch, Objective
+from ..objective import TERMS, AggObjective, AgpsObjective, FaceObjective, MicroBatch, Objective
 from .output_layers import IGNORED
 
 try:
@@ -64,7 +64,6 @@ METHODS: dict[str, type[Objective]] = {
     "mle": Objective,
 }
 GATED = ("agg", "agps")  # methods with a rare group
-TERMS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")  # which a factorized output layer lacks
 LOSS = inspect.signature(ForCausalLMLoss)
 TINY, HUGE = 2.0**-20, 2.0**40
 PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
@@ -79,7 +78,7 @@ class _Step:
 
     head: nn.Module
     logits_of: Callable[[Tensor], Tensor]  # the forward of the head
-    labels: Tensor  # as the model was given them
+    labels: Tensor  # as the model was given them, or shifted ones
     features: Tensor | None = None  # (B, T, D), the input of the output layer
     of_head: ScaleAndCap = (1.0, None)  # what the output layer does after H Wᵀ + b
     scale_and_cap: ScaleAndCap = (1.0, None)  # what the model does in all
@@ -334,6 +333,8 @@ class GatedLoss(TrainerCallback):
         # position t predicts label t + 1, unless the caller has shifted the labels already
         if target is None:
             target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
+        else:
+            step.labels = target
         target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
         step.target = target
         step.head(step.features)  # computes the loss where FSDP has gathered W
@@ -453,17 +454,15 @@ class GatedLoss(TrainerCallback):
         """
         counter, saved = self.objective.counter, {**state}
         method = saved.pop("method", None)
-        if counter is None:
-            return
-        window = counter.window
+        window = None if counter is None else counter.window
         if saved.keys() == self.objective.state_dict().keys():
             self.objective.load_state_dict(saved)
-        else:
+        elif counter is not None:
             logger.warning(
                 f"GatedLoss: found the state of the method {method!r}, which has other counts or "
                 "none; the window of counts starts empty"
             )
-        if window is not None:
+        if counter is not None and window is not None:
             counter.resize(window)
 
     # The events of Trainer
@@ -484,7 +483,7 @@ class GatedLoss(TrainerCallback):
                     "from; give window=K, in updates"
                 ) from None
             counter = self.objective.counter
-            counter.slots = MOST_SLOTS
+            counter.most_slots = MOST_SLOTS
             counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))
         schedule = kwargs["lr_scheduler"]
         schedule = getattr(schedule, "scheduler", schedule)  # of accelerate, around that of torch

@@ -1,5 +1,4 @@
-"""AlignSim: do the embeddings of a joined vocabulary reflect which words of two languages were
-aligned?"""
+"""AlignSim: whether embeddings are similar for words of two languages that were aligned."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """Number of links of each source token to each target token in a word alignment, over a joined
-    vocabulary."""
+    """Numbers of links between pairs of tokens of a joined vocabulary in a word alignment."""
 
     source: Tensor  # (P,) int64 tokens of the source language
     target: Tensor  # (P,) int64 tokens of the target language
@@ -27,32 +25,29 @@ class LinkCounts:
         """The tokens that were ever linked (n,), ascending."""
         return torch.cat([self.source, self.target]).unique()
 
-    def labels(self, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The entries of a (V, V) that are not zero, by row: their rows, columns and values, each
-        (E,).
-
-        `a(i, j)` is the number of links between i and j, in either direction: a link counts in
-        a(source) and in a(target), and so twice in a(i) if both are i.
-        """
-        forth = self.source * vocabulary + self.target
-        back = self.target * vocabulary + self.source
-        codes, entry = torch.cat([forth, back]).unique(return_inverse=True)
-        values = torch.zeros(len(codes), dtype=torch.float64)
-        values.index_add_(0, entry, self.count.double().repeat(2))
-        return codes // vocabulary, codes % vocabulary, values
+    def labels(self, vocabulary: int) -> Tensor:
+        """The matrix a (V, V), float64 and sparse: `a(i, j)` is the number of links between i and j
+        in either direction, so a link of i to itself counts twice."""
+        forth = torch.stack([self.source, self.target])  # 2 x P
+        labels = torch.sparse_coo_tensor(
+            torch.cat([forth, forth.flip(0)], dim=1),
+            self.count.double().repeat(2),
+            (vocabulary, vocabulary),
+            check_invariants=True,
+        )
+        return labels.coalesce()
 
 
 def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
-    """AlignSim_i = cos(a(i), â(i)): whether the nearest words of word i are those that i was
-    aligned with.
+    """AlignSim_i = cos(a(i), â(i)) of each token i, in float64.
 
     `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))`, τ = 10, over all rows of W, row i
-    included, and a(i) as of `LinkCounts.labels`. Rows of zeros (padding) have no direction and are
-    excluded, with their links. In float64, with O(V·D + P) memory.
+    included, and a(i) of `LinkCounts.labels`. Rows of zeros (padding) are excluded, with their
+    links. O(V·D + P) memory.
 
     Args:
         weight: W (V, D) embeddings.
-        links: between tokens below V, one link or more.
+        links: between tokens below V, at least one.
 
     Returns:
         (V,) float64 in [0, 1], on the device of W; NaN for a token that was never linked.
@@ -63,19 +58,14 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
     norms = w.norm(dim=1)
     directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay zero
     is_zero = norms == 0  # V
-    rows, columns, counts = (part.to(w.device) for part in links.labels(len(w)))
+    all_labels = links.labels(len(w))  # V x V, sparse
     values = w.new_full((len(w),), math.nan)
-    chunks = links.tokens().to(w.device).split(max(1, BLOCK_COSINES // len(w)))
+    chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, "AlignSim", leave=False, disable=None):
         cosines = directions[chunk] @ directions.t()  # C x V
         # Eq. 16 up to a factor, on which Eq. 17 does not depend
         inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)
-        # all rows between have no entry
-        start, end = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1])).tolist()
-        labels = torch.zeros_like(inferred)
-        position = torch.searchsorted(chunk, rows[start:end])
-        labels[position, columns[start:end]] = counts[start:end]
-        labels.masked_fill_(is_zero, 0)
+        labels = all_labels.index_select(0, chunk).to_dense().to(w.device).masked_fill_(is_zero, 0)
         lengths = labels.norm(dim=1) * inferred.norm(dim=1)
         values[chunk] = (labels * inferred).sum(1) / lengths  # Eq. 17
     values[is_zero] = math.nan
@@ -83,13 +73,13 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
 
 
 def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
-    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information, for links
-    between tokens below V = `vocabulary`.
+    """(V,) float64, `align_sim` of orthogonal embeddings, which carry no information, with V =
+    `vocabulary`: `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
 
-    It is high for words that are the same in both languages, since these are mostly aligned with
-    themselves. In closed form, `(e^−τ·Σ_j a(i, j) + (1 − e^−τ)·a(i, i)) / (‖a(i)‖·√(1 + (V − 1)·e^−2τ))`.
+    It is high for words that are spelled the same in both languages.
     """
-    rows, columns, counts = links.labels(vocabulary)
+    labels = links.labels(vocabulary)
+    (rows, columns), counts = labels.indices(), labels.values()
     others = math.exp(-TEMPERATURE)  # â of every other word, where the word itself has 1
     sums = torch.zeros(2, vocabulary, dtype=torch.float64)
     sums[0].index_add_(0, rows, torch.where(rows == columns, counts, counts * others))
@@ -99,8 +89,8 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
 
 
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
-    """The mean of the values (V,) that are not NaN, by group and over all as `total`; None without
-    such."""
+    """The mean of the values (V,) that are not NaN, by group and as `total`; None if there are
+    none."""
     means = {}
     for name in (*groups.names, "total"):
         selected = values if name == "total" else values[groups.members(name)]

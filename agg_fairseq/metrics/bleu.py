@@ -26,7 +26,6 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
         hypotheses: plain text, a sentence each.
         references: as many.
         options: of `sacrebleu.metrics.BLEU`, such as `tokenize`; its defaults are those to report.
-            It warns of hypotheses that look tokenized, unless `force` is True.
 
     Reference: Papineni et al. (2002); Post (2018).
     """
@@ -39,8 +38,8 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
 
 
 def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
-    """BLEU of lines of tokens, separated by spaces, with compounds split, as fairseq's
-    compound_split_bleu.sh. As in fairseq-score, an empty line counts as one token, its end.
+    """BLEU of lines of tokens, separated by spaces, with compounds split, as by fairseq's
+    compound_split_bleu.sh. An empty line counts as one token, as in fairseq-score.
 
     Reference: Vaswani et al. (2017).
     """
@@ -51,8 +50,7 @@ def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu
 
 
 def split_compounds(line: str) -> str:
-    """Makes tokens of the parts of a compound, as fairseq does: of `a-b-c`, only the first hyphen is
-    split.
+    """Splits compounds as fairseq does; of `a-b-c`, only at the first hyphen.
 
     Examples:
         >>> split_compounds("Text-zu-Text")

@@ -1,5 +1,4 @@
-"""Groups of tokens by training frequency, as each paper defines them, and the share of each group
-in a text."""
+"""Groups of tokens by training frequency, as each paper defines them."""
 
 from dataclasses import dataclass
 
@@ -10,14 +9,11 @@ from ..functional import rarest, whole_counts
 from ..functional.gates import frequency_ranks
 
 GROUPS = ("frequent", "medium", "rare")
-AGG_SHARES = (0.3, 0.5, 0.2)
-AGPS_FREQUENCIES = (1e-5, 1e-6)
 MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
-MASS_PERCENT = (40, 30, 20, 10)
 OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
 UNSEEN = "unseen"
-"""The group of the tokens that never occur as a target in training, beside `GROUPS` or
-`MASS_GROUPS`, where there are any: so those of the source side alone in a joined dictionary."""
+"""A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in training,
+such as those of the source side alone in a joined dictionary."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class FrequencyGroups:
 def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
     """The first 30%, next 50% and last 20% of the tokens that occur, by training frequency.
 
-    The borders are those of `functional.rarest`, which does not part tokens of equal counts.
+    The borders are those of `functional.rarest`; tokens of equal counts are in one group.
 
     Args:
         counts: (V,) occurrences as a target in the training set.
@@ -51,14 +47,12 @@ def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Frequ
 
     Reference: Yu et al. (2022), Sec. 3.1.
     """
-    _, medium, rare = AGG_SHARES
-    rarer = [rarest(counts, share, excluded) for share in (medium + rare, rare)]
+    rarer = [rarest(counts, share, excluded) for share in (0.7, 0.2)]
     return _groups(rarer, counts, excluded)
 
 
 def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
-    """Tokens that each make up at least 1e-5 of the training text (frequent), at least 1e-6
-    (medium), or less (rare).
+    """Tokens that each make up at least 1e-5 of the training text, at least 1e-6, or less.
 
     Args: as those of `frequency_groups`, not all zero.
 
@@ -66,7 +60,7 @@ def relative_frequency_groups(counts: Tensor, *, excluded: Tensor | None = None)
     """
     counts = whole_counts(counts)
     total = counts.sum().double()
-    rarer = [counts.double() < frequency * total for frequency in AGPS_FREQUENCIES]
+    rarer = [counts.double() < frequency * total for frequency in (1e-5, 1e-6)]
     return _groups(rarer, counts, excluded)
 
 
@@ -88,9 +82,8 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
     """The tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text:
     `MASS_GROUPS`.
 
-    If the text, without the excluded tokens, is sorted by the ranks of
-    `functional.frequency_ranks`, a token is in the group of the part in which its occurrences
-    begin, so the most frequent token is always frequent.
+    With the text, less the excluded tokens, in the order of `functional.frequency_ranks`, a token
+    is in the group of the part in which its occurrences begin.
 
     Args: as those of `frequency_groups`, not all zero.
 
@@ -102,8 +95,7 @@ def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> 
     ranks = frequency_ranks(counts, excluded)
     ranked = torch.empty_like(mass).scatter_(0, ranks, mass)  # V, in order of rank
     before = (ranked.cumsum(0) - ranked)[ranks]  # V, occurrences of the tokens of lower rank
-    limits = torch.tensor(MASS_PERCENT).cumsum(0)[:-1].tolist()  # 40, 70, 90
-    rarer = [100 * before >= percent * mass.sum() for percent in limits]
+    rarer = [100 * before >= percent * mass.sum() for percent in (40, 70, 90)]
     return _groups(rarer, counts, excluded, MASS_GROUPS)
 
 
@@ -113,8 +105,8 @@ def _groups(
     excluded: Tensor | None,
     names: tuple[str, ...] = GROUPS,
 ) -> FrequencyGroups:
-    """Groups from (V,) bool for each but the first: the tokens of this group and of all rarer
-    ones. Tokens that do not occur are `UNSEEN`."""
+    """Groups from (V,) bool for each but the first: the tokens of it and of all rarer ones. Tokens
+    that do not occur are `UNSEEN`."""
     of_token = torch.stack(rarer).sum(0)
     unseen = counts == 0
     if excluded is not None:
@@ -125,8 +117,10 @@ def _groups(
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
-    """The share, in [0, 1], of each group in the tokens (N,) of a text (Choi et al. 2020, Fig. 2);
-    NaN of no tokens."""
+    """The share, in [0, 1], of each group in the tokens (N,) of a text; NaN if N = 0.
+
+    Reference: Choi et al. (2020), Fig. 2.
+    """
     of_token, shares = groups.of_token[tokens], {}  # N
     for index, name in enumerate(groups.names):
         shares[name] = of_token.eq(index).double().mean().item()

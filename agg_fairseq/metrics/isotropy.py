@@ -1,5 +1,4 @@
-"""Isotropy: how evenly the token embeddings W (V, D), V >= 1, point in all directions. All is
-computed in float64."""
+"""Isotropy: how evenly the token embeddings W (V, D), V >= 1, point in all directions; in float64."""
 
 import math
 from collections.abc import Iterator
@@ -13,19 +12,16 @@ CHUNK_ROWS = 8192
 
 
 def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
-    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW;
-    in log space.
+    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW.
 
     Args:
         weight: (V, D) embeddings.
-        center: (D,) what is subtracted from each row, or None.
-        both_signs: use a and −a of each eigenvector. The sign of an eigenvector is arbitrary, but
-            Z(a) differs from Z(−a), so only this value does not depend on the library. Without it
-            the signs are those that `torch.linalg.eigh` returns, as in the papers' tables.
+        center: (D,) subtracted from each row, or None.
+        both_signs: use a and −a of each eigenvector. Otherwise the value depends on the signs that
+            `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
-        In [0, 1]; 1 is perfectly isotropic, also if all rows are zero, which have no direction. NaN
-        without rows.
+        In [0, 1]; 1 is perfectly isotropic, also if all rows are zero. NaN without rows.
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
@@ -40,13 +36,12 @@ def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool =
 
 
 def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
-    """S(W) = (‖Σ_k ŵ_k‖² − V) / V²: the mean cosine between embeddings, in O(V·D).
-
-    Rows of zeros (padding) have no direction and are excluded, also from V.
+    """S(W) = (‖Σ_k ŵ_k‖² − V) / V²: the mean cosine between embeddings, without rows of zeros
+    (padding), also in V.
 
     Args:
         weight: (V, D) embeddings.
-        center: (D,) what is subtracted from each row, or None.
+        center: (D,) subtracted from each row, or None.
 
     Returns:
         In [−1, 1]; near 0 when isotropic, near 1 in a narrow cone; NaN if all rows are zero.
@@ -68,8 +63,8 @@ def mean_cosine_between(first: Tensor, second: Tensor) -> float:
 
 
 def mean_inner_product(weight: Tensor) -> float:
-    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)), in
-    O(V·D); NaN for V < 2.
+    """The mean of w_i · w_j over all pairs i ≠ j, (‖Σ_k w_k‖² − Σ_k ‖w_k‖²) / (V (V − 1)); NaN for
+    V < 2.
 
     Reference: Yu et al. (2021), Fig. 2.
     """
@@ -84,10 +79,8 @@ def mean_inner_product(weight: Tensor) -> float:
 
 
 def mean_row(weight: Tensor) -> Tensor:
-    """The mean μ (D,) of the rows of `weight` (V, D), in float64. If all rows are equal, it is
-    exactly that row."""
-    # summed up as a difference from it, so that equal rows differ by exactly zero
-    first = weight[0].detach().double()
+    """The mean μ (D,) of the rows of `weight` (V, D), in float64; of equal rows exactly that row."""
+    first = weight[0].detach().double()  # differences from it are summed, so that equal ones are 0
     total = torch.zeros_like(first)
     for rows in row_chunks(weight, first):
         total += rows.sum(0)
@@ -98,23 +91,19 @@ def isoscore(weight: Tensor) -> float:
     """IsoScore: the share of the D dimensions that the rows use evenly, whatever their mean and
     scale.
 
-    The paper's algorithm takes the variances λ (D,) of the rows along their principal axes (steps
-    1–3), scales them to λ̂ = √D λ / ‖λ‖ (step 4), measures the isotropy defect δ = ‖λ̂ − 1‖ / √(2
-    (D − √D)) (step 5), and maps it to φ = (D − δ² (D − √D))² / D² (step 6) and (D φ − 1) / (D − 1)
-    (step 7). Since ‖λ̂‖² = D,
+    With the variances λ (D,) of the rows along their principal axes, the algorithm has λ̂ = √D λ /
+    ‖λ‖ (step 4), δ = ‖λ̂ − 1‖ / √(2 (D − √D)) (step 5), φ = (D − δ² (D − √D))² / D² (step 6) and the
+    score (D φ − 1) / (D − 1) (step 7). Since ‖λ̂‖² = D, only the covariance C of the rows is needed:
 
-        δ² (D − √D) = D − √D Σλ / ‖λ‖,   D φ = (Σλ)² / ‖λ‖² = tr(C)² / ‖C‖²,
-
-    so that only the covariance C of the rows is needed, and neither its eigenvalues nor its scale.
+        δ² (D − √D) = D − √D Σλ / ‖λ‖,   D φ = (Σλ)² / ‖λ‖² = tr(C)² / ‖C‖²
 
     Args:
         weight: (V, D) embeddings. Rows of zeros are points like any others.
 
     Returns:
         In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k
-        of the D dimensions. With fewer rows than dimensions, it is at most (V − 2) / (D − 1), since
-        V points span at most V − 1 dimensions. 0 if all rows are equal; otherwise 1 if D = 1,
-        because the only dimension is used.
+        of the D dimensions, and so at most (V − 2) / (D − 1). 0 if all rows are equal; otherwise 1
+        if D = 1.
 
     Examples:
         >>> isoscore(torch.tensor([[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0], [0.0, 1.0, 5.0], [0.0, -1.0, 5.0]]))
@@ -135,14 +124,12 @@ def isoscore(weight: Tensor) -> float:
 class Geometry(NamedTuple):
     """Measures of embeddings W with mean row μ; NaN where a measure is not defined."""
 
-    isotropy: float  # I(W), in [0, 1], as `isotropy`
-    # I(W − μ), in [0, 1]: `isotropy` after μ has been subtracted from each row
-    isotropy_centered: float
-    mean_cosine: float  # S(W), in [−1, 1], as `mean_cosine`; not defined if all rows are zero
+    isotropy: float  # I(W), in [0, 1]
+    isotropy_centered: float  # I(W − μ), in [0, 1]
+    mean_cosine: float  # S(W), in [−1, 1]; not defined if all rows are zero
     mean_cosine_centered: float  # S(W − μ), in [−1, 1]; not defined if all rows are equal to μ
-    # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]: 1 if all rows are multiples of one direction; not for zeros
-    mean_share: float
-    isoscore: float  # IsoScore, in [0, 1], as `isoscore`; it is the same for W and for W − μ
+    mean_share: float  # ‖μ‖ / mean_k ‖w_k‖, in [0, 1]; not defined if all rows are zero
+    isoscore: float  # in [0, 1]; the same for W and W − μ
 
 
 def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
@@ -150,8 +137,8 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
     Args:
         weight: (V, D) embeddings.
-        center: (D,) what the centered measures subtract, such as `mean_row` of the matrix of which
-            `weight` is a group of rows; None: the mean row of `weight`.
+        center: (D,) subtracted by the centered measures, such as the mean row of a matrix of which
+            these rows are a group; None: the mean row of `weight`.
     """
     mean = mean_row(weight)
     center = mean if center is None else center.to(mean)
@@ -169,15 +156,17 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
 
 
 def singular_values(weight: Tensor) -> Tensor:
-    """The singular values of `weight` (V, D), largest first, divided by the largest (Yu et al.
-    2022, Fig. 3c)."""
+    """The singular values (D,) of `weight` (V, D), largest first, divided by the largest.
+
+    Reference: Yu et al. (2022), Fig. 3c.
+    """
     values = torch.linalg.eigvalsh(_gram(weight)).clamp(min=0).sqrt().flip(0)  # D
     return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
 
 
 def principal_projection(weight: Tensor) -> Tensor:
     """`weight` (V, D) in the coordinates of its first two right singular vectors: (V, 2), not
-    centered, and with signs by which the mean of the rows is not negative on an axis.
+    centered, with signs such that the means are not negative.
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
@@ -190,8 +179,7 @@ def principal_projection(weight: Tensor) -> Tensor:
 
 
 def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
-    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,) if it is
-    given."""
+    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,), if given."""
     for rows in weight.detach().split(CHUNK_ROWS):
         yield rows.double() if center is None else rows.double() - center
 

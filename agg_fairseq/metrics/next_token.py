@@ -26,8 +26,7 @@ class NextTokenStatistics:
 
     Args:
         groups: the group of each of the V tokens of the vocabulary; G groups.
-        keep_positions: keep the target and the log-probabilities of the groups at each position,
-            for `fit_offsets` and the calibrated measures; they take 8·(G + 2) bytes per position.
+        keep_positions: keep what `fit_offsets` and `calibrated` need, 8·(G + 2) bytes per position.
 
     Examples:
         >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
@@ -51,20 +50,18 @@ class NextTokenStatistics:
         """Forgets all positions."""
         vocabulary = len(self._columns)
         self.tokens = 0  # the number of positions
-        # targets by token; those of two models on one text have to agree
-        self.counts = torch.zeros(vocabulary, dtype=torch.int64)
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # targets by token
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
         # Sums in nats over the positions with that target: −log P[y] and −log P(g_y).
         self._nll, self._group_nll = torch.zeros(2, vocabulary, dtype=torch.float64)
-        # The expected number of tokens of each group, and of those in no group: Σ_i P_i(g).
-        self._expected = torch.zeros(len(self._members), dtype=torch.float64)
+        self._expected = torch.zeros(len(self._members), dtype=torch.float64)  # Σ_i P_i(g)
         self._positions: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def of(
         cls, chunks: Iterable[tuple[Tensor, Tensor]], groups: FrequencyGroups, **options: Any
     ) -> NextTokenStatistics:
-        """Statistics of a text, from its chunks of positions, each as `update` takes it."""
+        """The statistics of chunks of positions, each as `update` takes it."""
         statistics = cls(groups, **options)
         for log_probs, target in chunks:
             statistics.update(log_probs, target)
@@ -81,8 +78,7 @@ class NextTokenStatistics:
         self._members = [tokens.to(log_probs.device) for tokens in self._members]
         parts = []
         for tokens in self._members:
-            # The logarithm of a sum of probabilities, which may all be too small for float32. Of no
-            # tokens it is −∞.
+            # Probabilities may be too small for float32; of no tokens, the logarithm is −∞.
             parts.append(log_probs.index_select(1, tokens).logsumexp(1).double())
         parts.append(-log_probs.gather(1, target[:, None]).squeeze(1).double())
         parts += [log_probs.argmax(1).double(), target.double()]
@@ -103,13 +99,12 @@ class NextTokenStatistics:
         """All measures by group, and as `total` over all; None without targets of the group.
 
         - `perplexity`: exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
-          infinite for a mean of 709 nats or more. It is the product of the next two.
+          infinite for a mean of 709 nats or more.
         - `group_perplexity`: exp of the mean −log P(g_y).
         - `within_perplexity`: exp of the mean −log(P[y] / P(g_y)).
         - `unique_predictions`: Uniq, the number of distinct arg-max predictions, by their group.
-        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group, a
-          measure of our own: 1 for a model that is calibrated on this text. Compare it with
-          `frequencies_over_observed`.
+        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group (ours):
+          1 for a model that is calibrated on this text.
         """
         return {
             "perplexity": self._perplexity(self._nll),
@@ -120,8 +115,7 @@ class NextTokenStatistics:
         }
 
     def calibrated(self, offsets: Tensor) -> dict[str, dict[str, float | None]]:
-        """`perplexity` and `expected_over_observed` with offsets (G,), in nats, added to all logits
-        of the groups."""
+        """`perplexity` and `expected_over_observed` with offsets (G,) in nats on the logits."""
         # log P'[y] = log P[y] + δ_{g_y} − log Σ_g P(g) exp δ_g
         (log_probs, target), shift = self._kept(), pad(offsets, (0, 1))
         gain = shift[self._columns[target]] - (log_probs + shift).logsumexp(1)  # N
@@ -131,7 +125,7 @@ class NextTokenStatistics:
         }
 
     def unique_targets(self) -> dict[str, int]:
-        """Uniq of the human text: the number of distinct targets, by group and as `total`."""
+        """Uniq of the text itself: the number of distinct targets, by group and as `total`."""
         return self._sums((self.counts > 0).long())
 
     def targets(self) -> dict[str, int]:
@@ -139,8 +133,7 @@ class NextTokenStatistics:
         return self._sums(self.counts)
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
-        """`expected_over_observed` of the training frequencies, from counts (V,), the same at all
-        positions."""
+        """`expected_over_observed` of training frequencies, from counts (V,), at all positions."""
         shares = counts.double() / counts.sum()
         expected = torch.zeros_like(self._expected)
         return self._over_observed(expected.index_add(0, self._columns, self.tokens * shares))
@@ -148,6 +141,10 @@ class NextTokenStatistics:
     def fit_offsets(self) -> Tensor:
         """The offset (G,) of each group that makes the text most probable, in nats; that of the
         first group is 0. Tokens in no group, and those that training never saw, keep their logits.
+
+        The mean of `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in the offsets
+        δ. With π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, its gradient is the mean of `π_i(g) −
+        1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`, for Newton's method.
 
         UserError for a group without targets, whose offset would be −∞, and if the fit fails, as of
         a model that has diverged.
@@ -162,15 +159,32 @@ class NextTokenStatistics:
                     f"found no {name} targets to fit an offset to; give a text with "
                     "some of each group"
                 )
+
+        def value(offsets: Tensor) -> Tensor:
+            return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
+
+        free = slice(1, len(fitted))  # the others are not changed
         start = observed.log() - log_probs.logsumexp(0)
         offsets = torch.zeros_like(observed)
-        offsets[1 : len(fitted)] = (start - start[0])[1 : len(fitted)]
-        if not offsets.isfinite().all():
-            raise UserError(
-                "found probabilities of a group that are NaN or 0 everywhere; expected a model "
-                "that has not diverged"
-            )
-        return most_probable_offsets(log_probs, observed, offsets, len(fitted))[: len(names)]
+        offsets[free] = (start - start[0])[free]
+        for _ in range(100):  # a few are enough
+            shares = (log_probs + offsets).softmax(1)  # N x (G + 1)
+            gradient = (shares.mean(0) - observed)[free]
+            if gradient.abs().max() < 1e-9:
+                return offsets[: len(names)]
+            if not gradient.isfinite().all():
+                break
+            hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
+            step = torch.zeros_like(offsets)
+            step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
+            before, scale = value(offsets), 1.0
+            while scale > 1e-6 and value(offsets - scale * step) > before:  # until the value falls
+                scale /= 2
+            offsets = offsets - scale * step
+        raise UserError(
+            "found offsets that do not converge, or probabilities that are NaN or 0 everywhere; "
+            "expected a model that has not diverged"
+        )
 
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
@@ -202,43 +216,3 @@ class NextTokenStatistics:
         by_column = of_token.new_zeros(len(self._members)).index_add_(0, self._columns, of_token)
         sums = dict(zip(self.groups.names, by_column.tolist(), strict=False))
         return sums | {"total": of_token.sum().item()}
-
-
-def most_probable_offsets(
-    log_probs: Tensor, observed: Tensor, offsets: Tensor, fitted: int
-) -> Tensor:
-    """The offsets δ (C,) of classes, in nats, that make the observed classes most probable, by
-    Newton's method.
-
-    With π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, the mean of `−δ_{g_i} + log Σ_h P_i(h) exp
-    δ_h` over the positions is convex in δ. Its gradient is the mean of `π_i(g) − 1[g = g_i]`, and
-    its Hessian the mean of `diag π_i − π_i π_iᵀ`. Steps are halved until the value falls.
-
-    Args:
-        log_probs: log P (N, C).
-        observed: (C,) share of the positions at which a class was observed.
-        offsets: (C,) to start from.
-        fitted: number of classes that have an offset. That of the first, and those of the classes
-            after these, are not changed.
-    """
-
-    def value(offsets: Tensor) -> Tensor:
-        return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
-
-    free = slice(1, fitted)
-    for _ in range(100):  # a few are enough
-        shares = (log_probs + offsets).softmax(1)  # N x C
-        gradient = (shares.mean(0) - observed)[free]
-        if gradient.abs().max() < 1e-9:
-            return offsets
-        hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
-        step = torch.zeros_like(offsets)
-        step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
-        before, scale = value(offsets), 1.0
-        while scale > 1e-6 and value(offsets - scale * step) > before:
-            scale /= 2
-        offsets = offsets - scale * step
-    raise UserError(
-        "found no offsets of the groups in 100 steps of Newton's method; expected a model that has "
-        "not diverged"
-    )

@@ -1,8 +1,6 @@
-"""Texts: how diverse they are, and how close to references: Distinct, Repetition, Uniq, Self-BLEU,
-KLD, MS-Jaccard.
+"""How diverse texts are, and how close to references.
 
-A text is a list of tokens; the functions raise TypeError for a string. There is at least one text
-on each side.
+A text is a list of tokens; TypeError for a string. There is at least one text on each side.
 """
 
 import math
@@ -20,11 +18,8 @@ NLTK's ε."""
 
 
 def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
-    """Distinct-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of distinct n-grams
-    divided by tokens.
-
-    A text of h tokens has h − n + 1 n-grams, so one that repeats nothing has a value of 1 − (n −
-    1)/h. A text shorter than n, or empty, has 0.
+    """Distinct-n for n = 1 to `max_order`, in [0, 1]: the mean over texts of the number of distinct
+    n-grams divided by that of tokens; at most 1 − (n − 1)/h for a text of h tokens.
 
     Reference: Li et al. (2016), who count in all texts together; per text, Choi et al. (2020), Sec.
         4.1.6.
@@ -40,14 +35,12 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
 
 
 def repetition(texts: Sequence[Text]) -> float:
-    """The share, in [0, 1], of texts that end in a repeated phrase, by the rule of Holtzman et
-    al.'s released script.
+    """The share, in [0, 1], of texts that end in a repeated phrase.
 
-    For each length n from 1 to 90 tokens, r_n is the number of times that the last n tokens of the
-    text occur in a row at its end. Let n* be the length with the largest r_n, the smallest of
-    several. The text repeats itself if r_n* ≥ 2 and either n* ≥ 3 or r_n* > 50. So `a b c a b c`
-    does. `a a a a a a` does not, because n* = 1: the phrase `a a a` also occurs twice, but `a`
-    occurs six times, which is not more than 50.
+    For n from 1 to 90, r_n is the number of times that the last n tokens of the text occur in a row
+    at its end. With n* the length of the largest r_n, the smallest of several, the text repeats
+    itself if r_n* ≥ 2 and either n* ≥ 3 or r_n* > 50. So `a b c a b c` does, but not `a a a a a a`,
+    where n* = 1.
 
     Reference: Holtzman et al. (2020), `metrics/repetition.py` of their code.
     """
@@ -76,11 +69,10 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     others as references.
 
     BLEU-n = min(1, exp(1 − r/h)) · (Π_{k=1}^{n} p_k)^(1/n) for each text, with h its length, r the
-    length of another text that is closest to h (the shorter of two), and p_k its clipped k-gram
-    precision. Where no k-gram matches, 0.1 match is counted, out of 1 where the text is shorter
-    than k; where no token matches, BLEU is 0. This is NLTK's `sentence_bleu(others, text, (1/n,) *
-    n, SmoothingFunction().method1)`, in time linear in the tokens of all texts. There are at least
-    two texts.
+    closest length of another text (the shorter of two), and p_k its clipped k-gram precision. Where
+    no k-gram matches, 0.1 match is counted, out of 1 where the text is shorter than k; where no
+    token matches, BLEU is 0. This is NLTK's `sentence_bleu(others, text, (1/n,) * n,
+    SmoothingFunction().method1)`, in linear time. There are at least two texts.
 
     Reference: Zhu et al. (2018); Papineni et al. (2002).
     """
@@ -139,12 +131,11 @@ def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
 
 
 def kl_divergence(generated: Sequence[Text], references: Sequence[Text]) -> float | None:
-    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)) in nats, with p the relative frequencies of
-    tokens on each side.
+    """KLD = Σ_v p_ref(v) log(p_ref(v) / p_gen(v)) in nats, over the tokens of either side, with p
+    their relative frequencies.
 
-    The sum is over the tokens of either side. On a side that lacks a token its probability is
-    1e-10; the other probabilities are not changed. So it is 0 where the frequencies agree, and at
-    most log(1e10), about 23. The numbers of texts may differ. None if a side has no token.
+    On a side that lacks a token its probability is 1e-10; the others are not changed. In [0, 23],
+    or None if a side has no token. The numbers of texts may differ.
 
     Reference: Choi et al. (2020), Sec. 4.1.6.
     """
@@ -166,9 +157,8 @@ def ms_jaccard(
     the k-grams agree.
 
     J_k = Σ_g min(C_gen, C_ref) / Σ_g max(C_gen, C_ref), over the k-grams g of either side, where
-    C(g) of a side is the number of occurrences of g in all its texts, divided by the number of its
-    texts. J_k is computed in whole numbers. None for the orders at which no text of either side has
-    a k-gram.
+    C(g) is the mean number of occurrences of g per text of a side. None for the orders at which no
+    text has a k-gram.
 
     Reference: Alihosseini et al. (2019), whose released code does not pad the texts; Choi et al.
         (2020), Sec. 4.1.6.
@@ -177,11 +167,11 @@ def ms_jaccard(
     product = 1.0
     for order in range(1, max_order + 1):
         c_gen, c_ref = count_ngrams(generated, order), count_ngrams(references, order)
-        smaller, larger = 0, 0
-        for gram in c_gen.keys() | c_ref.keys():
-            # Both fractions C times the number of texts of both sides are whole numbers.
-            pair = c_gen[gram] * len(references), c_ref[gram] * len(generated)
-            smaller, larger = smaller + min(pair), larger + max(pair)
+        smaller = 0
+        for gram, count in c_gen.items():
+            # whole numbers: both C, times the numbers of texts of both sides
+            smaller += min(count * len(references), c_ref[gram] * len(generated))
+        larger = c_gen.total() * len(references) + c_ref.total() * len(generated) - smaller
         if not larger:  # all texts are shorter than this order, and than all higher ones
             break
         product *= smaller / larger
@@ -190,8 +180,7 @@ def ms_jaccard(
 
 
 def ngrams(text: Text, order: int) -> Iterator[tuple[str, ...]]:
-    """The n-grams of a text from left to right: len(text) − order + 1 of them, none of a shorter
-    text."""
+    """The n-grams of a text from left to right."""
     return zip(*(text[start:] for start in range(order)), strict=False)
 
 

@@ -37,20 +37,17 @@ def word_similarity(
     scores: Sequence[float],
 ) -> tuple[float | None, int]:
     """Spearman's rank correlation, with mean ranks for ties, between cosines of word vectors and
-    human scores.
-
-    Pairs with a word that has no vector (see `word_vectors`) are excluded.
+    human scores, without pairs of a word that has no vector.
 
     Args:
         weight: (V, D) embeddings.
-        first: the tokens of the first word of each pair, as rows; none for a word that is not
-            covered.
+        first: the tokens of the first word of each pair, as `word_vectors` takes them.
         second: those of the second word.
         scores: human scores of the similarity of each pair, on any scale.
 
     Returns:
-        The correlation in [−1, 1], None for fewer than two covered pairs, or where all cosines or
-        scores are the same; and the number of covered pairs, those with a vector for both words.
+        The correlation in [−1, 1], None where all cosines or scores are the same or there are fewer
+        than two; and the number of covered pairs, those with a vector for both words.
 
     Reference: Yu et al. (2022), Sec. 5.2, Table 6.
     """
@@ -60,7 +57,6 @@ def word_similarity(
     cosines = (left * right).sum(1) / (left.norm(dim=1) * right.norm(dim=1))
     cosines = cosines.round(decimals=DECIMALS).cpu()
     human = torch.tensor(scores, dtype=torch.float64)[covered.cpu()]
-    # also where fewer than two pairs are covered
     if len(cosines.unique()) < 2 or len(human.unique()) < 2:
         return None, len(cosines)
 
@@ -88,8 +84,8 @@ def nearest_neighbors(
     of_chunks = []
     for rows in row_chunks(weight):
         lengths = rows.norm(dim=1)  # n
-        # Q x n
-        cosines = (directions @ (rows / lengths[:, None]).t()).round(decimals=DECIMALS).clamp(-1, 1)
+        cosines = directions @ (rows / lengths[:, None]).t()  # Q x n
+        cosines = cosines.round(decimals=DECIMALS).clamp(-1, 1)
         of_chunks.append(cosines.masked_fill(lengths == 0, -torch.inf))
     cosines = torch.cat(of_chunks, dim=1)  # Q x V
     for of_query, left_out in zip(cosines, excluded, strict=True):

@@ -18,7 +18,8 @@ ScaleAndCap = tuple[float, float | None]
 
 
 class NotLinear(Exception):
-    """An output layer does more than `s (H Wᵀ + b)`: the end of a sentence about it."""
+    """An output layer does more than `s (H Wᵀ + b)`; the message ends a sentence that begins with
+    it."""
 
 
 class LinearLogits(NamedTuple):
@@ -46,7 +47,7 @@ def linear_logits(
     `s (H Wᵀ + b)`, with a soft cap or without, within the rounding of the dtypes, and to depend on
     W and b alone, as autograd says. It is asked once in training and once in validation, and again
     when a parameter, a number or a buffer has changed in the layer or in what `logits_of` is a
-    method of.
+    method of. A W of zeros, or one in float16, is replaced meanwhile, and put back.
 
     Args:
         logits_of: the layer, (…, D) to (…, V): a module or a method.

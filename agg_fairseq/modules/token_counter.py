@@ -20,8 +20,8 @@ class TokenCounter(nn.Module):
         counter.commit()               # the update took place; or counter.roll_back(): it was skipped
 
     The window holds one slot per update, as the distinct tokens and their counts, on the CPU, to
-    which a GPU copies them while the next update runs. With a number of `slots`, each holds
-    K / slots updates, which are forgotten together: memory is then bounded, whatever the text.
+    which a GPU copies them while the next update runs. With `most_slots`, each holds
+    K / most_slots updates, which are forgotten together: memory is then bounded, whatever the text.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -40,7 +40,8 @@ class TokenCounter(nn.Module):
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
     updates: int  # in the window, at most K; 0 without a window
-    slots: int | None  # K / slots updates in each; None: one in each
+    window: int | None  # K
+    most_slots: int | None  # which hold K / most_slots updates each; None: one update in each
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class TokenCounter(nn.Module):
         zeros = torch.zeros(vocabulary, dtype=torch.int64)
         self.register_buffer("appearances", zeros, persistent=False)
         self.register_buffer("current", zeros.clone(), persistent=False)
-        self.updates, self.slots = 0, None
+        self.updates, self.most_slots = 0, None
         # tokens and counts, int32, on the CPU; and the number of updates
         self._slots: deque[tuple[Tensor, Tensor, int]] = deque()
         self._arriving: HostCopy | None = None  # counts (V,) of the last update
@@ -89,7 +90,7 @@ class TokenCounter(nn.Module):
         if self._arriving is None or self.window is None:
             return
         counts = self._arriving.read()
-        updates, most = 1, 1 if self.slots is None else -(-self.window // self.slots)
+        updates, most = 1, 1 if self.most_slots is None else -(-self.window // self.most_slots)
         if self._slots and self._slots[-1][2] < most:
             tokens, last, before = self._slots.pop()
             counts.index_add_(0, tokens.long(), last.long())

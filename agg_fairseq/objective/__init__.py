@@ -4,8 +4,9 @@ what to log out."""
 from .agg import AggObjective
 from .agps import AgpsObjective
 from .face import FaceObjective
-from .likelihood import Average, MicroBatch, Objective, ObjectiveOutput
+from .likelihood import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 
 __all__ = [
-    "Objective", "AggObjective", "AgpsObjective", "FaceObjective", "MicroBatch", "ObjectiveOutput", "Average",
+    "Objective", "AggObjective", "AgpsObjective", "FaceObjective", "MicroBatch", "ObjectiveOutput",
+    "Average", "TERMS",
 ]  # fmt: skip

@@ -68,12 +68,14 @@ class AggObjective(Objective):
             )
         if alpha is None and rare_fraction is None:
             alpha = DEFAULT_ALPHA
-        self.threshold = {"alpha": alpha, "rare_fraction": rare_fraction}
+        self.alpha, self.rare_fraction = alpha, rare_fraction
         self.which, self.count_current_batch = gates, count_current_batch
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
-        self._formed: tuple[Tensor, int, Gates] | None = None  # the last gates, and from what
+        self._formed: tuple[Tensor, int, Gates] | None = (
+            None  # appearances, their version, and the gates formed of them
+        )
         if excluded is not None:
             self.to(excluded.device)
         # raises where an option is out of its range; not compiled, which would fail first
@@ -120,7 +122,7 @@ class AggObjective(Objective):
     def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
         tensors = appearances, self.static_rare, self.excluded
-        numbers = updates, *self.threshold.values(), self.which
+        numbers = updates, self.alpha, self.rare_fraction, self.which
         return Gates(*compiled(_group_and_gates, tensors, numbers))
 
     def get_extra_state(self) -> dict[str, Any]:

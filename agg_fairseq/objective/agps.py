@@ -36,8 +36,6 @@ class AgpsObjective(Objective):
     excluded: Tensor | None  # (V,) bool
     counts: Tensor | None  # (V,) int64
     rare: Tensor | None  # (V,) bool, R
-    g1: Tensor | None  # (V,) the gates of a batch without targets, where the target is not rare
-    g2: Tensor | None  # (V,) and where it is
 
     def __init__(
         self,
@@ -60,7 +58,8 @@ class AgpsObjective(Objective):
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
         self.register_buffer("excluded", excluded, persistent=False)
-        for name in ("counts", "rare", "g1", "g2"):
+        self._absent: Gates | None = None  # the gates of a batch without targets, once formed
+        for name in ("counts", "rare"):
             self.register_buffer(name, None, persistent=False)
         none = torch.zeros(vocabulary, dtype=torch.bool)
         agps_gates(none, none, none, **self.scaling)  # raises where an option is out of its range
@@ -73,13 +72,10 @@ class AgpsObjective(Objective):
         if self.excluded is not None:
             self.counts = self.counts.to(self.excluded.device)
         self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
-        none = torch.zeros_like(self.rare)
-        gates = agps_gates(self.counts, none, self.rare, **self.scaling)
-        self.g1, self.g2 = gates.g1, gates.g2
 
     def gates(self, target: Tensor | None) -> Gates:
         """The gates of the micro-batch. ValueError without counts."""
-        if self.rare is None or self.g1 is None or self.g2 is None:
+        if self.counts is None or self.rare is None:
             raise ValueError(
                 "found no training counts; expected them as `counts`, or by `set_counts`"
             )
@@ -88,5 +84,9 @@ class AgpsObjective(Objective):
             # What is ignored marks the last entry: to select the others would wait for a GPU.
             marked = target.masked_fill(target == self.ignore_index, self.vocabulary)
             present.index_fill_(0, marked.flatten(), True)
-        g1, g2 = (gate.masked_fill(present[:-1], 1.0) for gate in (self.g1, self.g2))
-        return Gates(self.rare, g1, g2)
+        if self._absent is None or self._absent.rare is not self.rare:  # on another device, or new
+            none = torch.zeros_like(self.rare)
+            self._absent = agps_gates(self.counts, none, self.rare, **self.scaling)
+        f1, f2 = self._absent.g1, self._absent.g2
+        gates = [torch.where(present[:-1], 1.0, f) for f in (f1, f2) if f is not None]
+        return Gates(self.rare, *gates)

@@ -10,6 +10,8 @@ from ..functional import Gates, cosine_regularizer, gated_likelihood, previous_t
 from ..functional.gated_cross_entropy import PositionOrder, check_weights, order_positions
 from ..modules import TokenCounter
 
+TERMS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
+"""The options of an `Objective` that are weights of terms."""
 Average = tuple[Any, Any]
 """A sum and its number of summands: their quotient is logged."""
 
@@ -39,14 +41,14 @@ def sum_over_workers(tensor: Tensor) -> None:
 
 
 class Objective(nn.Module):
-    """Likelihood with weighted terms. A method sets `current_gates`, or overrides what follows.
+    """Likelihood with weighted terms. A subclass sets `current_gates`, or overrides what follows.
 
     `state_dict()` is what training needs to go on exactly from here, also within an update; it is
     the same on every worker.
 
     One update is any number of micro-batches and then one end:
 
-        loss = objective(features, weight, target, bias).loss / targets  # of the whole update; each micro-batch
+        loss = objective(features, weight, target, bias).loss / targets  # those of the whole update
         loss.backward()
         optimizer.step()
         objective.commit_update()              # or, if the step did not take place: objective.roll_back_update()
@@ -87,14 +89,13 @@ class Objective(nn.Module):
         padding_row: int | None = None,
     ) -> None:
         super().__init__()
-        weights = {"ul_alpha": ul_alpha, "adv_epsilon": adv_epsilon, "cosreg_gamma": cosreg_gamma}
-        check_weights(label_smoothing, **weights)
         self.ul_alpha, self.adv_epsilon, self.cosreg_gamma = ul_alpha, adv_epsilon, cosreg_gamma
+        check_weights(label_smoothing, **{name: getattr(self, name) for name in TERMS})
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
         self.ignore_index, self.padding_row = ignore_index, padding_row
         self.counter = self.current_gates = None
 
-    # What a method overrides.
+    # What a subclass overrides.
 
     def count(self, target: Tensor) -> None:
         """Called with the targets (B, T) of a training micro-batch before `gates`, unless it is a
@@ -162,7 +163,7 @@ class Objective(nn.Module):
             weight: W (V, D).
             target: (B, T) int64 in [0, V), or `ignore_index`.
             bias: this, `scale` and `softcap` as of `functional.gated_likelihood`.
-            micro_batch: the result of `micro_batch`; None calls it.
+            micro_batch: the result of `micro_batch`, for the same targets; None calls it.
             denominator: as of `complete`; None is the number of targets.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
@@ -185,7 +186,7 @@ class Objective(nn.Module):
         )
         if output.prediction is not None and not micro_batch.is_dummy:
             self.count_predictions(output.prediction, target)
-        targets = micro_batch.order.positions
+        targets = micro_batch.order.number
         logged = self.to_log(micro_batch.gates)
         for name, term in (("ul_loss", output.ul_loss), ("adv_loss", output.adv_loss)):
             if term is not None:
@@ -206,7 +207,7 @@ class Objective(nn.Module):
         """
         loss = output.loss
         if self.cosreg_gamma:
-            cosreg = cosine_regularizer(weight, ignore_index=self.padding_row)
+            cosreg = cosine_regularizer(weight, padding_row=self.padding_row)
             logged["cosreg"] = cosreg.detach(), 1
             if denominator:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
                 loss = loss + denominator * self.cosreg_gamma * cosreg
@@ -214,7 +215,7 @@ class Objective(nn.Module):
 
     # The end of an update.
 
-    def sum_over_workers(self) -> None:
+    def sum_counts(self) -> None:
         """Sums what all workers counted in the update."""
         if self.counter is not None:
             sum_over_workers(self.counter.current)
@@ -222,7 +223,7 @@ class Objective(nn.Module):
     def commit_update(self) -> None:
         """Ends an update on every worker, after the step of the optimizer."""
         if self.counter is not None:
-            self.sum_over_workers()
+            self.sum_counts()
             self.counter.commit()
 
     def roll_back_update(self) -> None:

@@ -1,12 +1,5 @@
-"""The papers' pictures, as functions that return a matplotlib Figure.
-
-from agg_fairseq.checkpoints import open_models
-from agg_fairseq.plots import projection
-
-runs = open_models(["runs/mle/checkpoint_best.pt", "runs/agg/checkpoint_best.pt"])
-figure = projection(runs, "data-bin/wikitext-2")
-figure.savefig("projection.png")
-"""
+"""The papers' pictures, as functions that return a matplotlib Figure, such as
+`projection(open_models(["runs/mle", "runs/agg"]), "data-bin/wikitext-2")`."""
 
 from .embeddings import projection, similarity, singular_values
 from .evaluations import alpha_sweep, class_sweep, frequencies, token_shares

@@ -6,14 +6,13 @@ Parameters of these functions: checkpoints: models of fairseq or transformers ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from .. import metrics
-from ..checkpoints import EmbeddingSource
+from ..checkpoints import Models
 from ..data.subwords import find_word
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
@@ -22,7 +21,7 @@ from . import style
 
 
 def projection(
-    checkpoints: Mapping[str, EmbeddingSource],
+    checkpoints: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
@@ -31,15 +30,16 @@ def projection(
     """Draws the embeddings in the plane of their first two singular directions, colored by
     frequency group.
 
-    A panel for each model, all on the same scale, with the middle 99% of the rows of each model
-    along each axis, and at most 2,000 points of each group.
+    A panel for each model, on the same scale, with the middle 99% of the rows along each axis, and
+    at most 2,000 points of each group.
 
     Reference: Yu et al. (2022), Figs. 1 and 3; Yu et al. (2021), Figs. 1, 3 and 4; Gao et al.
         (2019), Figs. 1a and 2a.
     """
-    by_frequency = None
+    members = {"tokens": slice(None)}
     if data is not None or train_text is not None:
         by_frequency = load_vocabulary(checkpoints, data, train_text).groups(groups)
+        members = {name: by_frequency.members(name) for name in GROUPS}
     projected, ranges = [], []
     for model in checkpoints.values():
         points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
@@ -48,19 +48,17 @@ def projection(
     lows, highs = torch.stack(ranges, 1)  # M x 2 each
     low, high = lows.amin(0), highs.amax(0)
     (x, y), reach = ((low + high) / 2).tolist(), 0.6 * (high - low).max().item() or 1.0
-    limits = {"xlim": (x - reach, x + reach), "ylim": (y - reach, y + reach)}
-    members = {"tokens": slice(None)}
-    if by_frequency is not None:
-        members = {name: by_frequency.members(name) for name in GROUPS}
     figure, panels = style.new_panels(len(checkpoints), width=4.2, height=4.9)
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
-        labels = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
-        style.finish(axis, title=name, aspect="equal", **limits, **labels)
+        style.finish(
+            axis, title=name, aspect="equal", xlim=(x - reach, x + reach), ylim=(y - reach, y + reach),
+            xlabel="first singular direction", ylabel="second singular direction",
+        )  # fmt: skip
     return style.finish_figure(figure)
 
 
-def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
+def singular_values(checkpoints: Models) -> style.Figure:
     """Draws the singular values of the embeddings, divided by the largest, on a logarithmic scale.
 
     A curve for each model; the slower it falls, the more isotropic are the embeddings.
@@ -76,7 +74,7 @@ def singular_values(checkpoints: Mapping[str, EmbeddingSource]) -> style.Figure:
 
 
 def similarity(
-    checkpoints: Mapping[str, EmbeddingSource],
+    checkpoints: Models,
     data: str | Path | None = None,
     *,
     train_text: str | Path | None = None,
@@ -85,8 +83,8 @@ def similarity(
 ) -> style.Figure:
     """Draws the cosine of words with every other token, by the frequency rank of the token.
 
-    A row of panels for each word, with a panel for each model in it, all on the same scale. Tokens
-    are colored by frequency group.
+    A row of panels for each word, with a panel for each model. Tokens are colored by frequency
+    group.
 
     Args:
         words: each a token, as dict.txt or tokenizer.json has it; for pieces that begin a word,
@@ -106,14 +104,17 @@ def similarity(
             )
     size = len(checkpoints)
     figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)
-    for axis, (word, name) in zip(panels, product(words, checkpoints), strict=True):
-        weight, token = checkpoints[name].output_embedding.weight, row_of[word]  # V x D
-        cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
-        points = {}
-        for group in GROUPS:
-            rows = members.members(group)
-            rows = rows[rows != token]
-            points[group] = (rank[rows].tolist(), cosines[rows].tolist())
-        style.scatter(axis, points)
-        style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank", ylabel="cosine")
+    axes = iter(panels)
+    for word in words:
+        token = row_of[word]
+        for name, model in checkpoints.items():
+            axis, weight = next(axes), model.output_embedding.weight  # V x D
+            cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
+            points = {}
+            for group in GROUPS:
+                rows = members.members(group)
+                rows = rows[rows != token]
+                points[group] = (rank[rows].tolist(), cosines[rows].tolist())
+            style.scatter(axis, points)
+            style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank", ylabel="cosine")
     return style.finish_figure(figure)

@@ -19,24 +19,22 @@ from ..names import HUMAN, UNIGRAM
 from ..result import Result
 from . import style
 
-Evaluations = Mapping[str, Result]
-"""Results, by the paths that errors mention. A row may be in several, with the same numbers."""
-Points = dict[float, list[list[float]]]
-"""By x, the values of each model in each panel."""
+Evaluations = Mapping[str, Result]  # by path; a row may be in several, with the same numbers
+Points = dict[float, list[list[float]]]  # by x, for each model its value in each panel
 AGG_OPTIONS = {"agg_rare_fraction": "rare fraction", "agg_alpha": "α"}
 """The options that choose the rare group, and their names on the axis."""
 CLASS_CURVES = ("equal-frequency", "equal-token")
 CLASS_MODEL = re.compile(rf"({'|'.join(CLASS_CURVES)})-(\d+)\Z")
-"""The end of the name of a model with fixed classes: their kind and their number."""
+"""The end of the name of a model with fixed classes: their kind and number."""
 
 
 def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     """Draws perplexity, Uniq and isotropy against α, or the rare fraction, of adaptive gradient
     gating.
 
-    A panel for each measure over all tokens and over the rare ones, with a curve of the models that
-    were trained with `--criterion agg`, their mean where several have the same value. All other
-    models are horizontal lines.
+    A panel for each measure over all tokens and over the rare ones, with a curve of the models of
+    `--criterion agg`, their mean where several have the same value. Other models are horizontal
+    lines.
 
     Args:
         evaluations: of `perplexity`.
@@ -44,10 +42,10 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     Reference: Yu et al. (2022), Fig. 5.
     """
     titles = {}
+    measures = {"perplexity": "perplexity", "unique_predictions": "Uniq", "isotropy": "I(W)"}
     for group in ("total", "rare"):
-        titles["perplexity", group] = f"perplexity, {group}"
-        titles["unique_predictions", group] = f"Uniq, {group}"
-        titles["isotropy", group] = f"I(W), {group}"
+        for measure, title in measures.items():
+            titles[measure, group] = f"{title}, {group}"
     points: Points = {}
     levels: dict[str, list[float]] = {}
     options: set[str] = set()
@@ -71,9 +69,8 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     """Draws how similar generated texts are to human texts and to each other, and the perplexity of
     the models, by the number of frequency classes.
 
-    Models whose names end in equal-frequency-N or equal-token-N, where N is the number of classes,
-    are the points of two curves; all other models, and the human text, are horizontal lines. See
-    --name of text-metrics.
+    Models named …equal-frequency-N or …equal-token-N (see --name of text-metrics), where N is the
+    number of classes, are the points of two curves; all others are horizontal lines.
 
     Args:
         evaluations: of `text_metrics`, all of the same split; and of `perplexity`, with the same
@@ -115,7 +112,7 @@ def _sweep(
     levels: Mapping[str, list[float]],
     xlabel: str,
 ) -> style.Figure:
-    """A panel for each title, with the means at each point of the curves, and horizontal lines."""
+    """A panel for each title, with the mean at each point of the curves, and horizontal lines."""
     figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
     every_x = set().union(*curves.values())
     ends = [min(every_x), max(every_x)]
@@ -135,8 +132,8 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     """Draws the share of frequent, medium, rare and very rare tokens in generated texts and in the
     human text.
 
-    A bar for each model and group, and the last one for the human text. The groups are of the
-    tokens that make up the top 40%, next 30%, next 20% and last 10% of the training text.
+    The groups are the tokens that make up the top 40%, next 30%, next 20% and last 10% of the
+    training text.
 
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
@@ -164,8 +161,8 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
 def _rows(
     evaluations: Evaluations, columns: Collection[tuple[str, str]], command: str
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
-    """Each row and its values as tables show them, NaN for what is not defined; UserError for a
-    result without these columns, which the `command` writes."""
+    """Each row and its values as tables show them, NaN for what is not defined; UserError without
+    these columns, which the `command` writes."""
     rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
     for path, result in evaluations.items():
         titles = column_titles(result.columns)
@@ -192,8 +189,7 @@ def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
     """Draws the number of occurrences of each token in the training split by its rank, on
     logarithmic scales.
 
-    A curve for each folder, or for each language of a parallel corpus. Tokens without occurrences
-    are left out.
+    A curve for each folder, or for each language of a parallel corpus.
 
     Args:
         folders: written by `fairseq-preprocess`, by the names of the curves.

@@ -7,14 +7,14 @@ Parameters of these functions: runs: checkpoints of each run, as `checkpoints_of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
 from tqdm import tqdm
 
 from .. import metrics
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..data.fairseq_logs import read_log
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
@@ -29,19 +29,20 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two,
     over the updates.
 
-    A curve for each run, with a gap where a group is empty.
-
     Reference: Yu et al. (2022), Fig. 2.
     """
+    frequent, _, rare = _members(runs, data, groups)
     titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
-
-    def measured(frequent: Tensor, medium: Tensor, rare: Tensor) -> list[float]:
-        cosine = metrics.mean_cosine_between(frequent, rare)
-        return [metrics.isotropy(frequent), metrics.isotropy(rare), cosine]
-
     figure, panels = style.new_panels(len(titles), width=4.0)
-    for index, (name, updates, curves) in enumerate(_over_updates(runs, data, groups, measured)):
-        for axis, curve in zip(panels, curves, strict=True):
+    for index, (name, checkpoints) in enumerate(runs.items()):
+        updates, of_frequent, of_rare, cosines = [], [], [], []
+        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
+            weight = checkpoint.output_embedding.weight
+            updates.append(checkpoint.updates)
+            of_frequent.append(metrics.isotropy(weight[frequent]))
+            of_rare.append(metrics.isotropy(weight[rare]))
+            cosines.append(metrics.mean_cosine_between(weight[frequent], weight[rare]))
+        for axis, curve in zip(panels, (of_frequent, of_rare, cosines), strict=True):
             style.line(axis, index, updates, curve, name)
     for axis, title in zip(panels, titles, strict=True):
         style.finish(axis, title=title, xlabel="updates")
@@ -54,44 +55,34 @@ def inner_products_over_updates(
     """Draws the mean inner product between two embeddings of the same frequency group over the
     updates.
 
-    A panel for each run, all on the same scale, with a curve for each group of two tokens or more.
-
     Reference: Yu et al. (2021), Fig. 2.
     """
+    members = _members(runs, data, groups)
     figure, panels = style.new_panels(len(runs), width=4.0, sharey=True)
-
-    def measured(*of_group: Tensor) -> list[float]:
-        return list(map(metrics.mean_inner_product, of_group))
-
-    of_runs = _over_updates(runs, data, groups, measured)
-    for axis, (name, updates, curves) in zip(panels, of_runs, strict=True):
+    for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
+        updates, curves = [], ([], [], [])
+        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
+            weight = checkpoint.output_embedding.weight
+            updates.append(checkpoint.updates)
+            for curve, tokens in zip(curves, members, strict=True):
+                curve.append(metrics.mean_inner_product(weight[tokens]))
         for index, (group, curve) in enumerate(zip(GROUPS, curves, strict=True)):
             style.line(axis, index, updates, curve, group)
         style.finish(axis, title=name, xlabel="updates", ylabel="mean inner product")
     return style.finish_figure(figure)
 
 
-def _over_updates(
-    runs: Runs, data: str | Path, groups: str, measure: Callable[..., Sequence[float]]
-) -> Iterator[tuple[str, list[int], list[tuple[float, ...]]]]:
-    """The name of each run, its updates, and a curve for each measure of the embeddings of the three
-    groups."""
-    first = {name: checkpoints[0] for name, checkpoints in runs.items()}
-    vocabulary = load_vocabulary(first, data)
-    by_frequency = vocabulary.groups(groups)
-    members = list(map(by_frequency.members, GROUPS))
-    for name, checkpoints in runs.items():
-        updates, values = [], []
-        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
-            checkpoint.check_vocabulary(len(vocabulary.tokens), data)
-            weight = checkpoint.output_embedding.weight
-            updates.append(checkpoint.updates)
-            values.append(measure(*(weight[tokens] for tokens in members)))
-        yield name, updates, list(zip(*values, strict=True))
+def _members(runs: Runs, data: str | Path, groups: str) -> list[Tensor]:
+    """The tokens (n,) of each of the three groups, for runs of one vocabulary."""
+    models = {}
+    for checkpoints in runs.values():
+        for checkpoint in checkpoints:
+            models[str(checkpoint)] = checkpoint
+    return list(map(load_vocabulary(models, data).groups(groups).members, GROUPS))
 
 
 def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:
-    """Draws a logged value over the updates, a curve for each log; UserError if one has none."""
+    """Draws a logged value over the updates, a curve for each log."""
     for index, (name, log) in enumerate(logs.items()):
         points = {}
         for entry in read_log(log, tag):

@@ -1,8 +1,5 @@
-"""The common look of the pictures.
-
-Every picture can be read in gray. Names are never taken for mathematical markup. Figures are made
-without `pyplot`: they need no screen, and need not be closed.
-"""
+"""The common look of the pictures, which can be read in gray. Figures are made without `pyplot`:
+they need no screen, and need not be closed."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ if TYPE_CHECKING:
 SHADES = ("#2c1160", "#a52c60", "#f57d15", "#fbbf45")
 MARKERS = ("o", "^", "x", "s", "D")
 DASHES = ("-", "--", ":")
-"""Shades are from dark to light. The three numbers have no divisor in common: of 60 curves, no two
-look alike."""
+"""Shades are from dark to light. The three lengths have no common divisor, so that 60 curves look
+different."""
 MARKS_PER_CURVE = 20  # at most
 NAME_LENGTH = 28  # characters of a name per line
 MAX_POINTS = 2000  # of a group in a scatter plot
@@ -51,8 +48,8 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
 
 
 def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Draws the points of frequency groups, evenly thinned out to at most 2,000 of each; a tenth of
-    each in turn, so that no group covers the others."""
+    """Draws at most 2,000 points of each frequency group, evenly chosen; a tenth of each in turn, so
+    that no group covers the others."""
     for part in range(10):
         for index, (label, (x, y)) in enumerate(groups.items()):
             step = max(1, -(-len(x) // MAX_POINTS))
@@ -65,13 +62,12 @@ def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[flo
 
 
 def legend_label(label: str) -> str:
-    """A label after a space: matplotlib leaves out labels that begin with an underscore."""
+    """The label after a space: matplotlib leaves out labels that begin with an underscore."""
     return f" {label}"
 
 
 def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
-    """Completes a panel when everything is drawn, with properties such as `yscale`; an empty one is
-    "not defined"."""
+    """Completes a panel with properties such as `yscale`; an empty one says "not defined"."""
     from matplotlib import ticker
 
     axis.set(**properties)
@@ -92,7 +88,7 @@ def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
 
 
 def finish_figure(figure: Figure) -> Figure:
-    """Lets the figure grow by one legend below all panels, with each label once, and returns it."""
+    """Adds one legend below all panels, with each label once, and returns the figure."""
     handles: dict[str, Any] = {}
     for axis in figure.axes:
         handles |= {handle.get_label(): handle for handle in axis.get_legend_handles_labels()[0]}
@@ -109,8 +105,7 @@ def finish_figure(figure: Figure) -> Figure:
 
 
 def save(figure: Figure, file: str | Path | IO[bytes], kind: str) -> None:
-    """Writes a picture as "png" (150 dots per inch), "svg" or "pdf". The same picture is always the
-    same bytes."""
+    """Writes a picture as "png" (150 dots per inch), "svg" or "pdf", always with the same bytes."""
     from matplotlib import rc_context
 
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

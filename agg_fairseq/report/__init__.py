@@ -1,12 +1,6 @@
 """A page of HTML that compares runs of fairseq-train.
 
-    from agg_fairseq.report import write_report
-
-    runs = {"mle": "runs/mle", "agg": "runs/agg"}
-    write_report(runs, "data-bin/wikitext-2", "report.html", split="valid")
-
-The page loads nothing and runs no script. Its layout is in page.html.jinja, which escapes all texts,
-such as names and tokens.
+The page loads nothing and runs no script. Its layout is in page.html.jinja, which escapes all texts.
 """
 
 from __future__ import annotations
@@ -15,17 +9,16 @@ import base64
 import io
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from .. import __version__, evaluation, metrics, plots
-from ..checkpoints.fairseq_checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..columns import METRICS, column_titles, is_marked
 from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..errors import UserError
@@ -98,29 +91,73 @@ def write_report(
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
     models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})
     base = next(title for title, of_seed in models.items() if baseline in of_seed.values())
+    sections: dict[str, list[Block]] = {}
+    errors: list[UserError] = []
 
-    sections = Sections(checkpoints, models, base, data, split, max_texts, results, device)
-    makers = {
-        "Runs and settings": sections.runs_and_settings,
-        "Learning curves": sections.learning_curves,
-    }
-    if checkpoints[baseline].is_language_model:
-        makers["Perplexity and predictions"] = sections.predictions
-        makers["Generated texts"] = sections.generated_texts
-    makers["Embeddings"] = sections.embeddings
-    if results:
-        makers["Other results"] = sections.other_results
-    blocks: dict[str, list[Block]] = {}
-    errors = []
-    for title, make in tqdm(makers.items(), "report", leave=False, disable=None):
+    @contextmanager
+    def section(title: str) -> Iterator[list[Block]]:
+        """A section to fill with blocks; if that fails, it has the error instead."""
+        blocks = sections[title] = []
         try:
-            blocks[title] = make()
+            yield blocks
         except UserError as error:  # the other sections are worth having
-            blocks[title] = [f"error: {error}"]
+            blocks[:] = [f"error: {error}"]
             errors.append(error)
+
+    with section("Runs and settings") as blocks:
+        files, updates, states = ["checkpoint"], ["updates"], []
+        for checkpoint in checkpoints.values():
+            files.append(checkpoint.path.name)
+            updates.append(f"{checkpoint.updates:,}")
+            states.append(checkpoint.state)
+        blocks.append(Table(["", *checkpoints], [files, updates, *different_settings(states)]))
+    with section("Learning curves") as blocks:
+        logs = {}
+        for name, checkpoint in checkpoints.items():
+            log = checkpoint.path.parent / LOG
+            if log.is_file():
+                logs[name] = log
+        if logs:
+            caption = (
+                "Perplexity over the updates, of training batches and of the validation split."
+            )
+            blocks.append(picture(plots.learning_curves(logs), caption))
+        else:
+            blocks.append(
+                f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."
+            )
+    if checkpoints[baseline].languages is None:
+        with section("Perplexity and predictions") as blocks:
+            text = evaluation.BinarizedText(data, split)
+            result = evaluation.perplexity(checkpoints, text, device=device)
+            columns = dict(result.columns)
+            for metric in metrics.Geometry._fields:  # another section has those of embeddings
+                columns.pop(metric, None)
+            blocks += compared(replace(result, columns=columns), models, base)
+        with section("Generated texts") as blocks:
+            result, samples = generated_texts(checkpoints, data, split, max_texts, device)
+            caption = (
+                "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% "
+                "and last 10%."
+            )
+            shares = plots.token_shares({"the generated texts": result})
+            blocks += [*compared(result, models, base), picture(shares, caption), samples]
+    with section("Embeddings") as blocks:
+        blocks += compared(evaluation.isotropy(checkpoints, data), models, base)
+        plane = (
+            "Token embeddings in the plane of their first two singular directions, at most 2,000 of "
+            "each group."
+        )
+        blocks.append(picture(plots.projection(checkpoints, data), plane))
+        values = "Singular values: the slower they fall, the more isotropic are the embeddings."
+        blocks.append(picture(plots.singular_values(checkpoints), values))
+    if results:
+        with section("Other results") as blocks:
+            for result in results:
+                blocks += compared(result, models, base)
     written = f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}"
     html = page(
-        blocks,
+        sections,
         title=", ".join(models),
         rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {RULE}",
         footer=f"{written}; data: {data}; split: {split}",
@@ -147,121 +184,72 @@ def page(sections: Mapping[str, Sequence[Block]], **texts: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Sections:
-    """The sections of the page, a method for each."""
+def generated_texts(
+    checkpoints: Mapping[str, Checkpoint],
+    data: str | Path,
+    split: str,
+    max_texts: int | None,
+    device: str | None,
+) -> tuple[Result, Table]:
+    """Measures of texts that the models write, and three samples, evenly spread over the texts."""
+    files, texts = {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, checkpoint) in enumerate(checkpoints.items()):
+            files[name] = Path(folder, f"{number}.jsonl")
+            evaluation.generate_texts(
+                checkpoint, data, files[name], split=split, max_texts=max_texts, device=device
+            )
+            texts.append(read_texts(files[name]))
+        result = evaluation.text_metrics(files, data)
+    samples = []
+    for index in dict.fromkeys(part * len(texts[0]) // 6 for part in (1, 3, 5)):
+        cells = [texts[0][index]["prefix"]]
+        for of_run in texts:
+            cells.append(of_run[index]["continuation"])
+        cells.append(texts[0][index]["reference"])
+        samples.append(list(map(running_text, cells)))
+    return result, Table(["prefix", *checkpoints, HUMAN], samples)
 
-    checkpoints: Mapping[str, Checkpoint]  # that are measured, by the names of the runs
-    models: Mapping[str, Mapping[str, str]]  # by title and seed, the name of a run
-    baseline: str  # the title of the model that the others are compared with
-    data: str | Path
-    split: str
-    max_texts: int | None
-    results: Sequence[Result]
-    device: str | None
 
-    def runs_and_settings(self) -> list[Block]:
-        """The checkpoints that are measured, and the settings that differ."""
-        files, updates, states = ["checkpoint"], ["updates"], []
-        for run in self.checkpoints.values():
-            files.append(run.path.name)
-            updates.append(f"{run.updates:,}")
-            states.append(run.state)
-        return [Table(["", *self.checkpoints], [files, updates, *different_settings(states)])]
+def compared(
+    result: Result, runs_of: Mapping[str, Mapping[str, str]], baseline: str
+) -> list[Block]:
+    """A table with a row per column of the result, and a column per model and other row.
 
-    def learning_curves(self) -> list[Block]:
-        """Perplexity over the updates."""
-        logs = {}
-        for name, checkpoint in self.checkpoints.items():
-            log = checkpoint.path.parent / LOG
-            if log.is_file():
-                logs[name] = log
-        if not logs:
-            return [f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."]
-        caption = "Perplexity over the updates, of training batches and of the validation split."
-        return [picture(plots.learning_curves(logs), caption)]
-
-    def predictions(self) -> list[Block]:
-        """Measures of the next tokens, without those of embeddings."""
-        text = evaluation.BinarizedText(self.data, self.split)
-        result = evaluation.perplexity(self.checkpoints, text, device=self.device)
-        columns = dict(result.columns)
-        for metric in metrics.Geometry._fields:
-            columns.pop(metric, None)
-        return self.compared(replace(result, columns=columns))
-
-    def generated_texts(self) -> list[Block]:
-        """Measures of texts that the models write, and samples, evenly spread over the texts."""
-        files, texts = {}, []
-        with tempfile.TemporaryDirectory() as folder:
-            for number, (name, checkpoint) in enumerate(self.checkpoints.items()):
-                files[name] = Path(folder, f"{number}.jsonl")
-                evaluation.generate_texts(
-                    checkpoint, self.data, files[name], split=self.split,
-                    max_texts=self.max_texts, device=self.device,
-                )  # fmt: skip
-                texts.append(read_texts(files[name]))
-            result = evaluation.text_metrics(files, self.data)
-        samples = []
-        for index in dict.fromkeys(part * len(texts[0]) // 6 for part in (1, 3, 5)):
-            cells = [texts[0][index]["prefix"]]
-            for of_run in texts:
-                cells.append(of_run[index]["continuation"])
-            cells.append(texts[0][index]["reference"])
-            samples.append(list(map(running_text, cells)))
-        caption = "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% and last 10%."
-        return [
-            *self.compared(result),
-            picture(plots.token_shares({"the generated texts": result}), caption),
-            Table(["prefix", *self.checkpoints, HUMAN], samples),
-        ]
-
-    def embeddings(self) -> list[Block]:
-        """Measures and pictures of the output embeddings."""
-        plane = "Token embeddings in the plane of their first two singular directions, at most 2,000 of each group."
-        values = "Singular values: the slower they fall, the more isotropic are the embeddings."
-        return [
-            *self.compared(evaluation.isotropy(self.checkpoints, self.data)),
-            picture(plots.projection(self.checkpoints, self.data), plane),
-            picture(plots.singular_values(self.checkpoints), values),
-        ]
-
-    def other_results(self) -> list[Block]:
-        """A table for each result of another command."""
-        return list(chain(*map(self.compared, self.results)))
-
-    def compared(self, result: Result) -> list[Block]:
-        """A table with a row per column of the result, and a column per model and other row."""
-        models: dict[str, dict[str, str]] = {}
-        others = list(result.rows)
-        for model, runs in self.models.items():
-            for seed, run in runs.items():
-                if run in result.rows:
-                    models.setdefault(model, {})[seed] = run
-                    others.remove(run)
-        rows: list[list[Any]] = []
-        for (metric, key), title in column_titles(result.columns).items():
-            judged = METRICS[metric]
-            if not is_marked(metric, key):
-                judged = replace(judged, better="")
-            human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
-            values = {}
-            for model, runs in models.items():
-                of_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
-                values[model] = SeedValues(of_seed)
-            cells: list[Any] = [(title, metric)]
-            for model, value in values.items():
-                base = None if model == self.baseline else values.get(self.baseline)
-                cells.append(compare(judged, value, base, human))
-            for row in others:
-                cells.append(result.cell(row, metric, key))
-            rows.append(cells)
-        blocks: list[Block] = []
-        for name, setting in GROUPINGS.items():
-            if result.settings.get("groups") == setting:
-                blocks = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}."]
-        header = ["", *models, *map(str, others)]
-        return [*blocks, Table(header, rows, result.signature)]
+    Args:
+        runs_of: by the title of a model and the seed, the name of a run.
+        baseline: title of the model that the others are compared with.
+    """
+    models: dict[str, dict[str, str]] = {}
+    others = list(result.rows)
+    for model, runs in runs_of.items():
+        for seed, run in runs.items():
+            if run in result.rows:
+                models.setdefault(model, {})[seed] = run
+                others.remove(run)
+    rows: list[list[Any]] = []
+    for (metric, key), title in column_titles(result.columns).items():
+        judged = METRICS[metric]
+        if not is_marked(metric, key):
+            judged = replace(judged, better="")
+        human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
+        values = {}
+        for model, runs in models.items():
+            of_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
+            values[model] = SeedValues(of_seed)
+        cells: list[Any] = [(title, metric)]
+        for model, value in values.items():
+            base = None if model == baseline else values.get(baseline)
+            cells.append(compare(judged, value, base, human))
+        for row in others:
+            cells.append(result.cell(row, metric, key))
+        rows.append(cells)
+    blocks: list[Block] = []
+    for name, setting in GROUPINGS.items():
+        if result.settings.get("groups") == setting:
+            blocks = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}."]
+    header = ["", *models, *map(str, others)]
+    return [*blocks, Table(header, rows, result.signature)]
 
 
 def picture(figure: plots.style.Figure, caption: str) -> Picture:

@@ -1,7 +1,5 @@
 """The settings of runs, and where they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any

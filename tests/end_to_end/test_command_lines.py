@@ -62,35 +62,8 @@ def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_stock_generate_translates_what_hydra_train_saved(mt_data, tmp_path):
-    """Without --user-dir; the training has the folder of the package under another name."""
-    save = tmp_path / "mt"
-    (tmp_path / "plugin").symlink_to(USER_DIR)
-    (tmp_path / "mt.yaml").write_text(f"""# @package _group_
-common: {{user_dir: {tmp_path / "plugin"}, cpu: true}}
-task: {{_name: translation, data: {mt_data}}}
-model: {{_name: transformer_tiny}}
-criterion: {{_name: agg}}
-dataset: {{max_tokens: 64, num_workers: 0}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 2, lr: [0.01]}}
-checkpoint: {{save_dir: {save}}}
-""")
-    run_command(
-        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mt", cwd=tmp_path
-    )
-    printed = run_command(
-        "fairseq-generate", mt_data, "--path", save / "checkpoint_best.pt", "--gen-subset", "test", "--beam", "2",
-        "--cpu", "--max-tokens", "64",
-    ).stdout  # fmt: skip
-    assert "BLEU4 = " in printed
-
-
-@pytest.mark.slow
 def test_user_dir_in_every_form(lm_data, tmp_path):
-    """From another folder than the checkout; a link has another name than the package. A bad option
-    is one line."""
+    """From another folder than the checkout; a link has another name than the package."""
     link = tmp_path / "plugin"
     link.symlink_to(USER_DIR)
     relative = os.path.relpath(USER_DIR, tmp_path)
@@ -98,26 +71,19 @@ def test_user_dir_in_every_form(lm_data, tmp_path):
     options = (*SMALL_LM, *AGG, "--max-update", 1, "--no-save")
     for user_dir in (relative, f"{ROOT / 'agg_fairseq'}/", link, installed.strip()):
         run_command("fairseq-train", lm_data, "--user-dir", user_dir, *options, cwd=tmp_path)
-    options = ("--user-dir", link, *options, "--agg-alpha", "2")
-    result = run_command("fairseq-train", lm_data, *options, cwd=tmp_path, check=False)
-    assert result.returncode == 2
-    assert "drop one" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
-def test_statistics_reach_the_log_and_tensorboard(lm_data, tmp_path):
-    pytest.importorskip("tensorboardX")
-    arguments = (*SMALL_LM, *AGG, "--max-update", 3, "--embedding-stats-interval", 2, "--no-save")
-    printed = called("train", lm_data, *arguments, "--tensorboard-logdir", tmp_path)
-    lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"')]
-    inner = [line for line in lines if "update" in line]
-    assert ["isotropy" in line and "mean_cosine" in line for line in inner] == [True, False, True]
+def test_statistics_reach_the_log(lm_data):
+    arguments = ("--max-update", 3, "--embedding-stats-interval", 2, "--no-save")
+    printed, has_statistics, rare = called("train", lm_data, *SMALL_LM, *AGG, *arguments), [], []
+    for line in printed.splitlines():
+        if line.startswith('{"') and '"update"' in line:
+            values = json.loads(line)
+            has_statistics.append("isotropy" in values and "mean_cosine" in values)
+            rare += [int(values["rare_tokens"])] if "rare_tokens" in values else []
+    assert has_statistics == [True, False, True] and "valid_isotropy" in printed
     # the words that the updates before have not seen, and more; from the second update on
-    rare = [int(line["rare_tokens"]) for line in inner if "rare_tokens" in line]
     assert len(rare) == 2 and 17 < rare[1] <= rare[0] < 56
-    assert any("valid_isotropy" in line for line in lines)
-    written = b"".join(path.read_bytes() for path in tmp_path.rglob("events*"))
-    assert b"isotropy" in written and b"rare_tokens" in written and b"mean_cosine" in written
 
 
 @pytest.mark.slow
@@ -129,8 +95,4 @@ def test_example_runs_without_fairseq():
     printed = run_command("python", "-c", program).stdout
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", printed)]
     assert len(losses) == 9 and all(losses[start + 2] < losses[start] for start in (0, 3, 6))
-    rows = [
-        line.split("|")[2:8] for line in printed.splitlines() if line.startswith(("| MLE", "| AGG"))
-    ]
-    assert len(rows) == 3 and all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)
-    assert rows[0] != rows[1] != rows[2]
+    assert len({*re.findall(r"^\| (?:MLE|AGG).*?\|(.*)$", printed, re.MULTILINE)}) == 3

@@ -22,7 +22,6 @@ def files_of(folder):
 
 @pytest.mark.slow
 def test_wheel_and_sdist(lm_data, tmp_path):
-    """The wheel is installed into an empty folder, and trains from there."""
     source = tmp_path / "source"
     for folder in ("agg_fairseq", "benchmarks", "configs", "docs", "examples", "scripts", "tests"):
         shutil.copytree(
@@ -42,23 +41,15 @@ def test_wheel_and_sdist(lm_data, tmp_path):
         tmp_path / "installed", wheel,
     )  # fmt: skip
     assert files_of(tmp_path / "installed" / "agg_fairseq") == files_of(source / "agg_fairseq")
-    options = (
-        *SMALL_LM,
-        "--user-dir",
-        tmp_path / "installed" / "agg_fairseq" / "fairseq_plugin" / "user_dir" / "agg_plugin",
-        "--no-save",
-    )
     program = "from fairseq_cli.train import cli_main; cli_main(); import agg_fairseq; print(agg_fairseq.__file__)"
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "PYTHONSAFEPATH": "1"}
-    arguments = (
-        lm_data, *options, "--criterion", "agg", "--agg-rare-fraction", "0.3", "--agg-window", "2",
-    )  # fmt: skip
+    user_dir = tmp_path / "installed" / "agg_fairseq" / "fairseq_plugin" / "user_dir" / "agg_plugin"
+    arguments = (lm_data, *SMALL_LM, "--user-dir", user_dir, "--no-save", "--criterion", "agg")
     ran = run_command("python", "-c", program, *arguments, cwd=tmp_path, env=environment)
     assert "rare_share" in ran.stdout + ran.stderr and str(tmp_path / "installed") in ran.stdout
 
 
 def test_a_release_has_one_version_and_date():
-    """Of the package, CITATION.cff and CHANGELOG.md, which may still be unreleased."""
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.MULTILINE).groups()

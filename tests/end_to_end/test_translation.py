@@ -1,66 +1,42 @@
 """scripts/wmt14_en_de/prepare.sh on sentences, on archives of WMT's layout, and on wrong
 text."""
 
-import io
 import json
 import shutil
 import tarfile
-from itertools import zip_longest
 
 import pytest
 
-from agg_fairseq.cli.main import main as agg_fairseq
 from scripts.data.encode import encode
-from tests.commands import read_result, save_model
-from tests.conftest import USER_DIR, read_lines, run_command, sentence_pairs, write_lines
+from tests.conftest import read_lines, sentence_pairs, write_lines
 from tests.preparing import binarized, prepare, refused
-from tests.small_trainings import MT
 
 SPLITS = {"train": 1200, "valid": 60, "test": 80}
 """Sentences that each split has; the first are more than a process is handed at a
 time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
-EUROPARL, COMMON_CRAWL, NEWS_COMMENTARY, DEV, TEST = (
-    "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v9.tgz", "dev.tgz",
-    "test-full.tgz",
-)  # fmt: skip
 SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
-MEMBERS = {
-    EUROPARL: {
+ARCHIVES = {
+    "training-parallel-europarl-v7.tgz": {
         "training/europarl-v7.cs-en.{0}": "wrong\n",
         "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n",
     },
-    COMMON_CRAWL: {"commoncrawl.de-en.{0}": "{0} crawl\n"},
-    NEWS_COMMENTARY: {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
-    DEV: {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
-    TEST: {
+    "training-parallel-commoncrawl.tgz": {"commoncrawl.de-en.{0}": "{0} crawl\n"},
+    "training-parallel-nc-v9.tgz": {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
+    "dev.tgz": {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
+    "test-full.tgz": {
         "test-full/newstest2014-csen-{1}.{0}.sgm": "wrong",
         "test-full/newstest2014-deen-{1}.{0}.sgm": SGM,
     },
 }
-"""The files of each; `{0}` is the language, and `{1}` whether it is the source or the reference."""
+"""WMT14's, with their files of a few lines each; `{0}` is the language, and `{1}` whether it is the
+source or the reference."""
 TEXTS = {
-    "train": ["{0} word", "{0} words", "{0} crawl", "{0} news"],
-    "valid": ["{0} & {0}", "{0}", "{0} dev"],
-    "test": ["{0} & {0}", "{0}"],
+    "train": "{0} word|{0} words|{0} crawl|{0} news",
+    "valid": "{0} & {0}|{0}|{0} dev",
+    "test": "{0} & {0}|{0}",
 }
 """The sentences of each split in them."""
-
-
-@pytest.fixture
-def archives(tmp_path):
-    """Archives of WMT14's names and layout, of a few lines each."""
-    folder = tmp_path / "archives"
-    folder.mkdir()
-    for name, members in MEMBERS.items():
-        with tarfile.open(folder / name, "w:gz") as file:
-            for member, text in members.items():
-                for language, side in (("en", "src"), ("de", "ref")):
-                    content = text.format(language).encode()
-                    info = tarfile.TarInfo(member.format(language, side))
-                    info.size = len(content)
-                    file.addfile(info, io.BytesIO(content))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +65,6 @@ def prepared(corpus):
 
 
 def sentences_of(prepared, name):
-    """The sentences of data-bin, as fairseq gives them to a model, as text."""
     split, language = name.split(".")
     lines = binarized(prepared, f"{split}.en-de.{language}", f"dict.{language}.txt")
     return [" ".join(line).replace("@@ ", "") for line in lines]
@@ -97,92 +72,68 @@ def sentences_of(prepared, name):
 
 @pytest.mark.slow
 def test_sentences_of_data_bin(corpus, prepared):
-    """Training pairs are filtered in their order: that of `Ja.` is gone. Of the others, the
-    reference is whole."""
     plain = {name: read_lines(corpus / name) for name in NAMES}
-    encoded = [encode("moses", language, plain[f"train.{language}"]) for language in ("en", "de")]
-    kept = [sentences_of(prepared, f"train.{language}") for language in ("en", "de")]
-    assert "Ja ." not in kept[1]
-    pairs = zip(*encoded, strict=True)
-    assert all(any(pair == other for other in pairs) for pair in zip(*kept, strict=True))
+    pairs = zip(*(encode("moses", of, plain[f"train.{of}"]) for of in ("en", "de")), strict=True)
+    for kept in zip(*(sentences_of(prepared, f"train.{of}") for of in ("en", "de")), strict=True):
+        assert kept in pairs and kept[1] != "Ja ."  # goes on behind the last pair that was found
     for name in NAMES[2:]:
         split, language = name.split(".")
         reference = (prepared / "reference" / name).read_text(encoding="utf-8")
         assert reference == "".join(f"{line.strip()}\n" for line in plain[name])
-        expected = encode("moses-as-it-is" if split == "test" else "moses", language, plain[name])
-        pairs = list(zip(sentences_of(prepared, name), expected, strict=True))
-        known = [pair for pair in pairs if "<unk>" not in pair[0]]
-        assert all(one == other for one, other in known) and len(known) > 0.9 * len(pairs)
+        kind, known = "moses-as-it-is" if split == "test" else "moses", 0
+        lines = encode(kind, language, plain[name])
+        for found, expected in zip(sentences_of(prepared, name), lines, strict=True):
+            if "<unk>" not in found:
+                assert found == expected
+                known += 1
+        assert known > 0.9 * len(plain[name])
     english, german = (prepared / "data-bin" / f"dict.{one}.txt" for one in ("en", "de"))
     assert english.read_bytes() == german.read_bytes()
     manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["corpus"] == "some" and manifest["tokenizer"] == "moses"
 
 
-@pytest.mark.slow
-def test_bleu_of_the_test_set(prepared, tmp_path):
-    """The tokens of data-bin in a log of fairseq-generate, as translations of themselves, score
-    next to 100."""
-    log = tmp_path / "log"
-    lines = []
-    for number, line in enumerate(sentences_of(prepared, "test.de")):
-        lines += [f"T-{number}\t{line}", f"H-{number}\t-0.5\t{line}", f"D-{number}\t-0.5\t{line}"]
-    write_lines(log, lines)
-    options = ("--reference", prepared / "reference" / "test.de", "--moses", "de")
-    assert not agg_fairseq(["bleu", *map(str, (log, *options, "--json", tmp_path / "scores"))])
-    row = read_result(tmp_path / "scores")["log"]
-    assert row["bleu"] == pytest.approx(100) and row["sacrebleu"] > 98
-
-
-@pytest.mark.slow
-def test_fairseq_interactive_cuts_words_by_fastbpe_with_these_codes(prepared, tmp_path):
-    """S is what the model reads: the tokens of data-bin."""
-    pytest.importorskip("fastBPE")
-    data, codes = prepared / "data-bin", prepared / "tokenizer" / "codes"
-    checkpoint = save_model(tmp_path / "model.pt", data, "--share-all-embeddings", base=MT)
-    write_lines(tmp_path / "input", sentences_of(prepared, "valid.en")[:3])
-    options = f"-s en -t de --bpe fastbpe --bpe-codes {codes} --cpu --beam 1 --max-len-b 3".split()
-    options += ["--user-dir", USER_DIR, "--path", checkpoint, "--input", tmp_path / "input"]
-    printed = run_command("fairseq-interactive", data, *options).stdout
-    read = [line.split("\t")[1] for line in printed.splitlines() if line.startswith("S-")]
-    lines = binarized(prepared, "valid.en-de.en", "dict.en.txt")[:3]
-    assert read == [" ".join(line) for line in lines]
-
-
 def test_validation_from_the_training_pairs(corpus, tmp_path):
     """Every 100th pair of train is valid, cleaned like the others, and the given validation split
     is not used."""
-    options = ("--from", str(corpus), "--output=out", "--vocabulary=50")
+    options, out = ("--from", str(corpus), "--output=out", "--vocabulary=50"), tmp_path / "out"
     prepare("wmt14_en_de", *options, "--validation", "train", cwd=tmp_path)
     whole = read_lines(corpus / "train.en")
-    plain = [read_lines(tmp_path / "out" / "plain" / f"{split}.en") for split in ("train", "valid")]
-    assert plain[1] == whole[99::100]
-    assert plain[0] == [line for number, line in enumerate(whole, 1) if number % 100]
-    assert not (tmp_path / "out" / "reference" / "valid.de").exists()
-    assert "other settings: tokenizer=moses validation=train" in refused(
-        "wmt14_en_de", *options, cwd=tmp_path
-    )
+    assert read_lines(out / "plain" / "valid.en") == whole[99::100]
+    del whole[99::100]
+    assert read_lines(out / "plain" / "train.en") == whole
+    assert not (out / "reference" / "valid.de").exists()
+    error = refused("wmt14_en_de", *options, cwd=tmp_path)
+    assert "other settings: tokenizer=moses validation=train" in error
 
 
-def test_pairs_are_kept_from_1_to_250_tokens_and_at_most_one_and_a_half_times_the_other_side(
-    tmp_path,
-):
-    """Both ends included; a letter is a token."""
-    clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250)]
-    unclean = [(0, 1), (0, 0), (250, 251), (2, 4), (100, 151), (166, 250)]
-    pairs = [pair[::step] for pair in (*clean, *unclean) for step in (1, -1)]
+def test_training_pairs_are_kept_by_their_lengths(tmp_path):
+    """From 1 to 250 tokens and up to one and a half times those of the other side, both ends
+    included; a letter is a token."""
+    clean = [(1, 1), (250, 250), (2, 3), (100, 150), (167, 250), (3, 2), (150, 100), (250, 167)]
+    unclean = [
+        (0, 1),
+        (0, 0),
+        (250, 251),
+        (2, 4),
+        (100, 151),
+        (166, 250),
+        (1, 0),
+        (4, 2),
+        (250, 166),
+    ]
     (tmp_path / "source").mkdir()
     for name in NAMES:
-        lines = [" ".join("ab"[name.endswith("de")] * pair[name.endswith("de")]) for pair in pairs]
+        side = name.endswith("de")
+        lines = [" ".join("ab"[side] * pair[side]) for pair in clean + unclean]
         write_lines(tmp_path / "source" / name, [*lines, "aa bb aa bb"])
     prepare("wmt14_en_de", "--from", "source", "--output", "out", "--vocabulary", "1", cwd=tmp_path)
-    kept = [read_lines(tmp_path / "out" / "text" / f"train.{one}")[:-1] for one in ("en", "de")]
-    lengths = [tuple(len(line.split()) for line in pair) for pair in zip_longest(*kept)]
-    assert lengths == [pair[::step] for pair in clean for step in (1, -1)]
+    english, german = (read_lines(tmp_path / "out" / "text" / f"train.{of}") for of in ("en", "de"))
+    for pair, one, other in zip(clean, english[:-1], german[:-1], strict=True):
+        assert (len(one.split()), len(other.split())) == pair
 
 
 def test_preparation_with_sentencepiece(corpus, tmp_path):
-    """On plain text, and all pairs are kept; also of another pair of languages."""
     options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
     prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
     french = shutil.copytree(corpus, tmp_path / "french")
@@ -200,32 +151,40 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
     assert bpe == {"kind": "sentencepiece", "sentencepiece_model": model}
 
 
-def test_archives_of_wmt(archives, tmp_path):
+def test_archives_of_wmt(tmp_path):
     """Those of another digest are taken with a warning, if they are given."""
-    options = ("--from", "archives", "--output", "out", "--vocabulary", "20")
+    for name, members in ARCHIVES.items():
+        for member, text in members.items():
+            for language, side in (("en", "src"), ("de", "ref")):
+                path = tmp_path / "files" / name / member.format(language, side)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text.format(language))
+        with tarfile.open(tmp_path / name, "w:gz") as file:
+            file.add(tmp_path / "files" / name, "")
+    options = ("--from", ".", "--output", "out", "--vocabulary", "20")
     printed = prepare("wmt14_en_de", *options, cwd=tmp_path).stderr
     assert printed.count("is not WMT's") == 5
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["corpus"] == "wmt14_en_de"
     for name in NAMES:
         split, language = name.split(".")
-        expected = [line.format(language) for line in TEXTS[split]]
+        expected = TEXTS[split].format(language).split("|")
         assert read_lines(tmp_path / "out" / "plain" / name) == expected
 
 
-def test_wrong_text_and_options(corpus, archives, tmp_path):
-    (archives / EUROPARL).unlink()
+def test_wrong_text_and_options(corpus, tmp_path):
+    (tmp_path / "empty").mkdir()
     short = dict.fromkeys(("train.en", "train.de"), b"a b\n" * 99)
-    for number, (files, options, said) in enumerate((
+    for files, options, said in (
         ({"train.de": b"eins\nzwei\n"}, (), "train: found 1200 and 2 sentences; expected as many"),
         ({"test.de": b"Gr\xfc\xdfe\n"}, (), "test.de: unreadable"),
         (short, ("--validation", "train"), "valid: found 0 and 0 sentences"),
-        ({}, ("--from", "archives"), f"nor {EUROPARL}"),
-    )):  # fmt: skip
-        source = shutil.copytree(corpus, tmp_path / f"source{number}")
+        ({}, ("--from", "empty"), "nor training-parallel-europarl-v7.tgz"),
+    ):
+        source = shutil.copytree(corpus, tmp_path / "source")
         for name, content in files.items():
             (source / name).write_bytes(content)
-        error = refused(
-            "wmt14_en_de", "--from", source.name, f"--output=out{number}", *options, cwd=tmp_path
-        )
-        assert said in error, error
+        given = ("--from", "source", "--output=out", *options)
+        assert said in refused("wmt14_en_de", *given, cwd=tmp_path)
+        shutil.rmtree(source)
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)

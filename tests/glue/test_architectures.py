@@ -143,7 +143,7 @@ def test_the_log_of_f2_softmax_and_the_cosine_regularizer(lm_data):
     cfg, task, model, criterion = build(lm_data, *F2, "--cosreg-gamma", 3, base=F2_LM)
     weight = model.decoder.output_projection.weight
     loss, size, log = criterion(model.eval(), batches(cfg, task)[0])
-    assert log["cosreg"] == cosine_regularizer(weight, ignore_index=PAD) != 0
+    assert log["cosreg"] == cosine_regularizer(weight, padding_row=PAD) != 0
     assert_close(loss, log["nll_loss"] + 3 * size * log["cosreg"])
     values = logged(criterion, [log])
     assert values["class_nll"] > 0 and values["token_nll"] > 0

@@ -70,7 +70,7 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
         candidates=previous_tokens(target, pad),
         label_smoothing=smoothing * len(weight) / (len(weight) - 1),  # of fairseq
     )  # fmt: skip
-    penalty = 3.0 * cosine_regularizer(weight, ignore_index=pad)
+    penalty = 3.0 * cosine_regularizer(weight, padding_row=pad)
     right = torch.autograd.grad(naive + batch["ntokens"] * penalty, parameters)
     for parameter, one, expected in zip(parameters, grads, right, strict=True):
         # which takes the gradient of the frozen rows away

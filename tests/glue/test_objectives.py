@@ -103,7 +103,7 @@ def test_sequence_loss_equals_the_paper(lm_data):
     assert repeated.any() and not repeated.all()
     p = model(torch.cat([prefixes, continuation], 1)[:, :-1])[0][:, 4:].softmax(-1)
     punished = -(1 - p.gather(2, continuation[:, :, None]).squeeze(2)[repeated]).log().sum()
-    penalty = cosine_regularizer(model.decoder.output_projection.weight, ignore_index=pad)
+    penalty = cosine_regularizer(model.decoder.output_projection.weight, padding_row=pad)
     expected = punished + 3 * continuation.numel() * penalty
     assert_close(log["loss"], expected.detach())
     assert_close(found, torch.autograd.grad(expected, list(model.parameters())))

@@ -141,7 +141,7 @@ def test_cosine_regularizer(dtype, device):
     results = []
     for place, as_dtype in (("cpu", torch.float64), (device, dtype)):
         leaf = weight.to(place, as_dtype).requires_grad_()
-        value = cosine_regularizer(leaf, ignore_index=3)
+        value = cosine_regularizer(leaf, padding_row=3)
         (value * V).backward()
         results.append((value.detach().double().cpu(), leaf.grad.double().cpu()))
     assert_close(results[1][0], results[0][0], rtol=1e-5, atol=0)

@@ -133,7 +133,10 @@ def test_labels_shifted_by_the_caller_and_given_by_position():
     gated.commit_update()
     counts = torch.bincount(target[target != -100], minlength=VOCABULARY)
     assert gated.objective.counter.appearances.equal(counts)
+    others = target.where(target == -100, 1)  # of the same labels
+    losses = [model(**given, shift_labels=labels).loss for labels in (target, others)]
     gated.remove()
+    assert_close(losses[1], model(**given, shift_labels=others).loss)
     GatedLoss(model, "mle")
     by_position = model(given["input_ids"], *[None] * 7, given["labels"]).loss
     assert_close(gradients(model, by_position), expected, rtol=1e-6, atol=1e-6)

@@ -23,7 +23,7 @@ def test_equals_the_paper_without_padding_and_rows_of_zeros(padding, monkeypatch
     kept = [k for k in range(len(w)) if k not in (padding, 4)]
     with torch.no_grad():
         w[4] = 0
-    found, expected = cosine_regularizer(w, ignore_index=padding), paper(w[kept])
+    found, expected = cosine_regularizer(w, padding_row=padding), paper(w[kept])
     assert_close(found, expected)
     assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
     assert cosine_regularizer(0 * w) == 0

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from agg_fairseq import metrics
 from agg_fairseq.f2 import mefmax
@@ -13,6 +14,7 @@ from agg_fairseq.functional import (
     tokens_from_rank,
     whole_counts,
 )
+from agg_fairseq.modules import UnigramLinear
 from agg_fairseq.objective import AgpsObjective
 from agg_fairseq.objective.face import face_weights
 
@@ -27,6 +29,7 @@ TAKE_COUNTS = {
     "AgpsObjective": lambda counts: AgpsObjective(6, rare_rank=3, counts=counts).rare,
     "face_weights": face_weights,
     "log_unigram": log_unigram,
+    "UnigramLinear": lambda counts: UnigramLinear(nn.Parameter(torch.zeros(6, 2)), counts).bias,
     "forgetting": lambda counts: torch.tensor(forgetting(counts, 10, 0.9)),
     "mefmax": mefmax,  # which takes integers alone
     **{name: lambda counts, name=name: getattr(metrics, name)(counts).of_token for name in (

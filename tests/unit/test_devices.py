@@ -113,7 +113,7 @@ CLASSES = TokenClasses.of(equal_frequency(torch.arange(V, 0, -1), 4).roll(3))
 def gated(h, w, u, options):
     options = options | {"bias": there(BIAS, h.device), "label_smoothing": 0.1}
     output = gated_likelihood(h, w, there(Y, h.device), **options)
-    return output.loss, cosine_regularizer(w, ignore_index=1), *output[1:]
+    return output.loss, cosine_regularizer(w, padding_row=1), *output[1:]
 
 
 def three_updates(h, w, u, name):

@@ -1,4 +1,4 @@
-"""The examples in docstrings print what they say, and the training loop of docs/method.md runs."""
+"""The examples in docstrings print what they say, and the programs of docs/method.md run."""
 
 import doctest
 import importlib
@@ -6,7 +6,10 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
 
+from agg_fairseq.functional import Gates, naive_gated_cross_entropy
 from tests.conftest import ROOT
 
 EXAMPLES = sorted(
@@ -23,16 +26,32 @@ def test_examples_in_docstrings(path):
     assert result.attempted > 0 and result.failed == 0
 
 
-def test_the_training_loop_of_the_page():
-    """Runs as it is pasted: counts each batch, and gates all updates but the first."""
-    page = (ROOT / "docs" / "method.md").read_text()
+def run_program(word):
+    """Runs the program of docs/method.md that has a word, as it is pasted: its names."""
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     [program] = [
-        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Objective" in text
+        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if word in text
     ]
-    names = {}
+    exec(program, names := {})
+    return names
+
+
+def test_the_training_loop_of_the_page():
     torch.manual_seed(1)
-    exec(program, names)
+    names = run_program("Objective")
     objective = names["objective"]
     assert objective.counter.updates == 20
     assert 200 < objective.gates(None).rare.sum() < 400
     assert names["loss"].isfinite()
+
+
+def test_the_gates_over_a_fused_loss_of_the_page():
+    def fused(features, weight, target):
+        return F.cross_entropy(features @ weight.t(), target, reduction="none")
+
+    h, w = (torch.randn(size, 4).double().requires_grad_() for size in (9, 7))
+    y, gates = torch.arange(9) % 7, Gates(torch.arange(7) > 3, *torch.rand(2, 7).double())
+    loss = run_program("fused")["gated"](fused, h, w, y, gates)
+    expected = naive_gated_cross_entropy(h, w, y, gates=gates)
+    assert_close(loss, expected)
+    assert_close(torch.autograd.grad(loss, (h, w)), torch.autograd.grad(expected, (h, w)))

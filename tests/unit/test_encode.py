@@ -19,7 +19,6 @@ ODD = [
 
 
 def test_words_are_those_of_fairseq():
-    """A carriage return would end a line of it."""
     assert list(encode.encode("words", "", ["a\rb", "", " c\u2028 d "])) == ["a b", "", "c d"]
 
 
@@ -45,9 +44,9 @@ def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learn
     would leave out."""
     more = ["a\u00a0role\u3000@-@", "", "abcdef"]
     encoded = list(encode.encode("sentencepiece", str(learned), [*LINES, *more]))
-    spelled = ["".join(line.split()).replace("▁", " ").strip() for line in encoded]
-    assert spelled == [*(line.strip() for line in LINES), "a role @-@", "", "abcdef"]
-    assert len({token for line in encoded for token in line.split()}) <= 150
+    for line, text in zip(encoded, [*LINES, "a role @-@", "", "abcdef"], strict=True):
+        assert "".join(line.split()).replace("▁", " ").strip() == text.strip()
+    assert len({*" ".join(encoded).split()}) <= 150
     assert encoded[-1] == "▁abcdef"
 
 
@@ -84,10 +83,8 @@ def test_pieces_of_codes_are_those_of_subword_nmt(has_fastbpe, codes, monkeypatc
 @pytest.mark.parametrize(
     ("language", "text", "expected"),
     [
-        ("en", "Don't stop, Mr. Smith!", "Don &apos;t stop , Mr. Smith !"),
         ("de", "Das ist z.B. „gut“ – so-so.", "Das ist z.B. &quot; gut &quot; - so @-@ so ."),
-        ("de", "Der Preis: 3.000,50 €", "Der Preis : 3.000,50 €"),
-        ("en", "R&D [1] <b> a|b", "R &amp; D &#91; 1 &#93; &lt; b &gt; a &#124; b"),
+        ("en", "R&D: don't", "R &amp; D : don &apos;t"),
         ("en", "a\u00adb c\u200bd\ufeff e\x07f", "a b c d e f"),
         ("en", "tab\tand\u00a0spaces\u3000 and\u2028lines\x85end\x1fs", "tab and spaces and lines end s"),
         # where sacremoses alone differs from Moses' scripts

@@ -12,18 +12,21 @@ from agg_fairseq.f2.frequency_classes import assign_classes
 
 def efficiency(values):
     """Eq. 6, of values scaled to sum to 1; 1 for a set of one, and for a set without mass."""
-    total = sum(values)
-    if len(values) == 1 or total == 0:
+    shares = torch.tensor(values).double()
+    if len(shares) == 1 or shares.sum() == 0:
         return 1.0
-    return -sum(v / total * math.log(v / total) for v in values if v) / math.log(len(values))
+    return torch.special.entr(shares / shares.sum()).sum().item() / math.log(len(shares))
 
 
 def efficiency_of(counts, sizes):
     """Eq. 5, of consecutive classes of the given sizes over sorted counts."""
-    rest = iter(counts)
-    classes = [list(itertools.islice(rest, size)) for size in sizes]
-    within = [efficiency(of_class) for of_class in classes]
-    return efficiency(list(map(sum, classes))) + sum(within) / len(classes)
+    masses, within, start = [], 0.0, 0
+    for size in sizes:
+        of_class = counts[start : start + size]
+        masses.append(sum(of_class))
+        within += efficiency(of_class)
+        start += size
+    return efficiency(masses) + within / len(sizes)
 
 
 def printed_algorithm(counts):

@@ -1,7 +1,5 @@
 """Gated cross-entropy and its terms against the naive implementation in float64."""
 
-import re
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +17,7 @@ from agg_fairseq.functional import (
     previous_tokens,
     repeated_ngrams,
 )
-from tests.conftest import ROOT
+from agg_fairseq.functional.gated_cross_entropy import order_positions
 
 IGNORED = -100
 
@@ -87,18 +85,13 @@ def test_equals_the_naive_implementation(sizes, gated, rare, shift, weighted, so
 
 
 def test_candidates_are_earlier_targets_of_the_same_row():
-    h, w, _, y, *_ = problem()
-    options = {"candidates": previous_tokens(y, IGNORED)}  # and α is 1
-    expected = naive_gated_cross_entropy(h, w, y, **options)
-    assert_close(gated_likelihood(h, w, y, **options).loss, expected)
+    y = problem()[3]
     positions = (y >= 0).flatten().nonzero().squeeze(1)
     tokens, is_candidate = previous_tokens(y, IGNORED).at(positions, y.flatten()[positions])
     for position, row, chosen in zip(positions.tolist(), tokens, is_candidate, strict=True):
         batch, step = divmod(position, 7)
-        found = row[chosen].tolist()
-        assert sorted(found) == sorted(
-            {*y[batch, :step].tolist()} - {IGNORED, y[batch, step].item()}
-        )
+        expected = {*y[batch, :step].tolist()} - {IGNORED, y[batch, step].item()}
+        assert sorted(row[chosen].tolist()) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +99,6 @@ def test_candidates_are_earlier_targets_of_the_same_row():
     [(False, "mean", 0.1), (True, "mean", 0.0), (True, "sum", 0.1), (False, "none", 0.1), (True, "none", 1.0)],
 )  # fmt: skip
 def test_takes_the_place_of_the_function_of_torch(with_bias, reduction, smoothing):
-    """With the same arguments, in value and gradients, also with a vector of features and where
-    each loss has a factor of its own."""
     h, w, b, y, factors, _ = problem()
     linear_bias = b if with_bias else None
     options = {"reduction": reduction, "label_smoothing": smoothing}
@@ -137,7 +128,6 @@ def test_losses_without_reduction_are_gated_too():
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
 def test_which_tensors_receive_a_gradient(wanted):
-    """Of H and W, those that ask for it; gates and the other outputs never."""
     h, w, _, y, _, gates = problem()
     for tensor, is_wanted in zip((h, w), wanted, strict=True):
         tensor.requires_grad_(is_wanted)
@@ -214,7 +204,6 @@ def test_large_logits_stay_finite_and_small_losses_keep_their_digits():
 
 
 def test_second_derivatives_and_a_second_backward_are_an_error():
-    """Without one, they would lack the part of this operation."""
     h, w, _, y, *_ = problem()
     for tensor in (h, w):
         loss = gated_likelihood(torch.tanh(h), w, y).loss + tensor.square().sum()
@@ -226,14 +215,6 @@ def test_second_derivatives_and_a_second_backward_are_an_error():
         loss.backward()
 
 
-def test_a_vocabulary_of_one_token():
-    h = torch.randn(3, 2, requires_grad=True)
-    w = torch.randn(1, 2, requires_grad=True)
-    y = torch.zeros(3).long()
-    loss = gated_likelihood(h, w, y, label_smoothing=0.1).loss
-    assert loss == 0 and not any(gradient.any() for gradient in grad(loss, (h, w)))
-
-
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -243,6 +224,7 @@ def test_a_vocabulary_of_one_token():
         ({"position_weight": torch.ones(3)}, ValueError, r"position_weight \(2,\), got \(3,\)"),
         ({"bias": torch.ones(1, 4)}, ValueError, r"bias \(4,\), got \(1, 4\)"),
         ({"label_smoothing": 1.1}, ValueError, r"\[0, 1\]"),
+        ({"order": order_positions(torch.zeros(3).long(), 4)}, ValueError, "2 targets, got .* 3"),
         ({"scale": 0.0}, ValueError, "finite scale that is not 0, got 0.0"),
         ({"adv_epsilon": float("nan")}, ValueError, "adv_epsilon of at least 0"),
         ({"softcap": 0.0}, ValueError, "softcap above 0"),
@@ -295,20 +277,3 @@ def test_repeated_ngrams():
         ([7], 4, [0]),
     ):
         assert repeated_ngrams(torch.tensor([line]), n).int().tolist() == [expected]
-
-
-def test_the_gates_over_a_fused_loss_of_the_page():
-    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    [program] = [text for text in programs if "fused" in text]
-    exec(program, names := {})
-    h, w, _, y, _, gates = problem()
-    h, y = h.flatten(0, 1), y.flatten().clamp(min=0)
-
-    def fused(features, weight, target):
-        return F.cross_entropy(features @ weight.t(), target, reduction="none")
-
-    loss = names["gated"](fused, h, w, y, gates)
-    expected = naive_gated_cross_entropy(h, w, y, gates=gates)
-    assert_close(loss, expected)
-    assert_close(*(grad(one, (h, w), retain_graph=True) for one in (loss, expected)))

@@ -2,8 +2,6 @@
 criterions, for a dictionary as large as the paper's, logits up to ±30, and the loss scales of
 fairseq's fp16 training."""
 
-import contextlib
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,7 +25,7 @@ PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 128, 64
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
-def problem(largest):
+def problem(largest, dtype=torch.float32):
     """H, W and targets by Zipf's law, a few of them padding; the largest logit is ±`largest`, or
     their deviation 1."""
     generator = torch.Generator().manual_seed(7)
@@ -37,7 +35,7 @@ def problem(largest):
         h *= largest / (h @ w.t()).abs().max()
     y = (VOCABULARY ** torch.rand(POSITIONS, generator=generator)).long() - 1
     y[torch.randperm(POSITIONS, generator=generator)[:8]] = PAD
-    return h, w, y
+    return h.to(dtype), w.to(dtype), y
 
 
 def fairseq_loss(logits, y):
@@ -47,23 +45,23 @@ def fairseq_loss(logits, y):
     return F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
 
 
-def gradients(loss_of, leaves, dtypes, scale=1.0):
-    """The gradients of the scaled loss, as the optimizer receives them, in the dtypes of the
-    leaves."""
-    copies = []
-    for leaf, dtype in zip(leaves, dtypes, strict=True):
-        copies.append(leaf.detach().to(dtype).requires_grad_())
-    return torch.autograd.grad(loss_of(*copies) * scale, copies)
+def gradients(loss_of, leaves, scale=1.0):
+    """The gradients of the scaled loss, as the optimizer receives them."""
+    leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+    return torch.autograd.grad(loss_of(*leaves) * scale, leaves)
 
 
-def assert_no_worse(ours_of, theirs_of, leaves, dtypes, scales):
+def exact_gradients(loss_of, leaves):
+    return gradients(loss_of, [leaf.double() for leaf in leaves])
+
+
+def assert_no_worse(ours_of, theirs_of, leaves, scales):
     """Where fairseq's gradient and the rounded truth are finite, ours is finite and not further
     from the truth, at most and on average; or than one rounding can lead, or the order of a sum
     where a gradient stays in float32."""
-    leaves = [leaf.to(kind) for leaf, kind in zip(leaves, dtypes, strict=True)]
-    truth = gradients(theirs_of, leaves, (torch.float64,) * len(leaves))
+    truth = exact_gradients(theirs_of, leaves)
     for scale in scales:
-        ours, theirs = (gradients(loss, leaves, dtypes, scale) for loss in (ours_of, theirs_of))
+        ours, theirs = (gradients(loss, leaves, scale) for loss in (ours_of, theirs_of))
         for our, their, exact in zip(ours, theirs, truth, strict=True):
             kept = their.isfinite() & (exact * scale).to(our.dtype).isfinite()
             our, their, exact = (one.double()[kept] for one in (our / scale, their / scale, exact))
@@ -91,45 +89,45 @@ GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 tr
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_gated_likelihood(dtype, largest, scales):
-    h, w, y = problem(largest)
+    *leaves, y = problem(largest, dtype)
     assert_no_worse(
         lambda h, w: gated_likelihood(h, w, y, ignore_index=PAD).loss,
         lambda h, w: fairseq_loss(F.linear(h, w), y),
-        (h, w), (dtype, dtype), scales,
+        leaves, scales,
     )  # fmt: skip
 
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
 def test_factorized_cross_entropy(dtype, largest, scales):
-    h, w, y = problem(largest)
+    *leaves, y = problem(largest, dtype)
     counts = (1e6 / torch.arange(1, VOCABULARY + 1)).long()
     classes = TokenClasses.of(equal_frequency(counts, 4))
     u = torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(2)) / 8
     assert_no_worse(
         lambda h, w, u: factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD).loss,
         lambda h, w, u: F.nll_loss(joint_log_prob(h, w, u, classes), y, ignore_index=PAD, reduction="sum"),
-        (h, w, u), (dtype, dtype, dtype), scales,
+        (*leaves, u.to(dtype)), scales,
     )  # fmt: skip
 
 
 def under_autocast(loss_of):
     def loss(h, w):
-        enabled = h.dtype != torch.float64
-        with torch.autocast("cpu", dtype=torch.bfloat16) if enabled else contextlib.nullcontext():
+        is_truth = h.dtype == torch.float64
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not is_truth):
             return loss_of(h, w)
 
     return loss
 
 
-@pytest.mark.parametrize(("features", "largest"), [(torch.float32, 10), (torch.bfloat16, 30)])
-def test_under_autocast(features, largest):
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.float32, 10), (torch.bfloat16, 30)])
+def test_under_autocast(dtype, largest):
     """What --amp does: float32 parameters, whose products are formed in half precision."""
     h, w, y = problem(largest)
     assert_no_worse(
         under_autocast(lambda h, w: gated_likelihood(h, w, y, ignore_index=PAD).loss),
         under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
-        (h, w), (features, torch.float32), (2.0**15,),
+        (h.to(dtype), w), (2.0**15,),
     )  # fmt: skip
 
 
@@ -137,25 +135,22 @@ def test_under_autocast(features, largest):
 def test_gated_gradients(dtype):
     """Residuals are rounded to the dtype, so the error of an entry is that of the largest ones,
     rounded."""
-    h, w, y = problem(10)
+    *leaves, y = problem(10, dtype)
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))
     assert 30 < gates.rare[y].sum() < 100
-    leaves, options = [leaf.to(dtype) for leaf in (h, w)], {"gates": gates, "ignore_index": PAD}
-    found = gradients(
-        lambda h, w: gated_likelihood(h, w, y, **options).loss, leaves, (dtype, dtype)
-    )
-    exact = gradients(
-        lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves, (torch.float64,) * 2
-    )
+    options = {"gates": gates, "ignore_index": PAD}
+    found = gradients(lambda h, w: gated_likelihood(h, w, y, **options).loss, leaves)
+    exact = exact_gradients(lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves)
     eps = torch.finfo(dtype).eps
-    assert_close(found, tuple(one.to(dtype) for one in exact), rtol=2 * eps, atol=eps)
+    for one, truth in zip(found, exact, strict=True):
+        assert_close(one, truth.to(dtype), rtol=2 * eps, atol=eps)
 
 
 @pytest.mark.parametrize("size", [2.0**-12, -500.0])
 def test_weights_of_positions_in_float16(size):
     """They may be so small, as in a mean, that float16 could not hold the residuals, or large and
     negative; and NaN at ignored positions."""
-    h, w = (torch.randn(sizes, dtype=torch.float64) for sizes in ((13, 5), (11, 5)))
+    h, w = torch.randn(13, 5), torch.randn(11, 5)
     y, factors, found = torch.arange(13) % 11, size * torch.rand(13), []
     y[3], factors[3] = -100, torch.nan
     for dtype in (torch.float16, torch.float64):

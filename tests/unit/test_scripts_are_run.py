@@ -1,5 +1,4 @@
-"""Each file of scripts/ is run by a test: those of tables as end_to_end/test_tables.py records, the
-others by tests that name them; and the commands of all tables exist."""
+"""The commands of all tables exist; end_to_end/test_tables.py runs them."""
 
 import os
 import runpy
@@ -11,30 +10,7 @@ import pytest
 
 from agg_fairseq.cli.main import build_parser
 from tests.conftest import ROOT
-from tests.reproducing import PROGRAMS, SCRIPTS
-
-SOURCED = ("env.sh", "in_venv.sh", "language_model.sh", "preparation.sh", "wikitext.sh")
-
-
-def test_every_script_is_run_by_a_test():
-    paths = [path for kind in ("sh", "py") for path in (ROOT / "scripts").rglob(f"*.{kind}")]
-    sources = "\n".join(path.read_text() for path in paths)
-    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
-    for path in paths:
-        name = str(path.relative_to(ROOT / "scripts"))
-        if path.name in SOURCED:
-            assert f'/{path.name}"' in sources, name
-        elif name not in {*SCRIPTS, *PROGRAMS}:
-            module = f"scripts.{name[:-3].replace('/', '.')}".rpartition(".")
-            named = (
-                f"scripts/{name}",
-                f"from {'.'.join(module[::2])} import",
-                f"from {module[0]} import {module[2]}",
-            )
-            assert (
-                any(way in tests for way in named) or f'prepare("{name.partition("/")[0]}"' in tests
-            ), name
-
+from tests.reproducing import SCRIPTS
 
 PROGRAMS_OF_OTHERS = "awk cat echo fairseq-generate fairseq-preprocess grep shuf wc".split()
 
@@ -68,7 +44,6 @@ def test_every_command_of_the_tables_can_be_run(size, tmp_path):
 
 
 def test_the_picture_of_a_page_is_drawn(tmp_path, monkeypatch):
-    """Of what is in docs/results, by the command that no script calls."""
     pytest.importorskip("matplotlib")
     script = ROOT / "scripts" / "ours" / "fine_tuning.py"
     results, picture = ROOT / "docs" / "results" / "fine-tuning-curves.json", tmp_path / "p.png"

@@ -1,4 +1,3 @@
-import contextlib
 import io
 import json
 
@@ -7,11 +6,8 @@ from fairseq.data import Dictionary
 
 from agg_fairseq.data.subwords import FILES, TokenizerOptions
 from agg_fairseq.errors import UserError
-from tests.hostile import changes
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
-GPT2_PIECES = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
-GPT2_MERGES = ["Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"]
 KINDS = [kind for kind in FILES if kind != "words"]
 
 
@@ -31,48 +27,36 @@ def write(path, text):
     return path
 
 
-@pytest.fixture
-def gpt2_files(tmp_path):
-    ids = json.dumps({piece: 100 + index for index, piece in enumerate(GPT2_PIECES)})
-    merges = "\n".join(["#version: 0.2", *GPT2_MERGES, ""])
-    return {
-        "gpt2_encoder_json": write(tmp_path / "encoder.json", ids),
-        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
-    }
-
-
-def test_a_hand_made_encoder_json_is_read_or_refused(gpt2_files):
-    file = gpt2_files["gpt2_encoder_json"]
-    for changed in changes(json.loads(file.read_text())):
-        file.write_text(json.dumps(changed))
-        with contextlib.suppress(UserError):
-            words = word_tokenizer("gpt2", dictionary_of("100", "low"), **gpt2_files)
-            assert all(isinstance(row, int) for row in words.indices("lower"))
-
-
 def test_words_are_tokens():
     words = word_tokenizer("words", dictionary_of("low", "Slow"))
     assert words.split("lower") == ["lower"] and words.readable("15496") == "15496"
-    found = [words.indices(word) for word in ("low", "Slow", "slow", "<unk>", "</s>")]
-    assert found == [[4], [5], [], [], []]
+    assert (words.indices("low"), words.indices("Slow")) == ([4], [5])
+    for word in ("slow", "<unk>", "</s>"):
+        assert words.indices(word) == []
     pieces = word_tokenizer("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
-    found = [pieces.split(word) for word in ("list", "▁list", "ed", "sea")]
-    assert found == [["▁list"], ["▁list"], ["ed"], ["Ġsea"]]
+    assert pieces.split("list ▁list ed sea") == ["▁list", "▁list", "ed", "Ġsea"]
 
 
-def test_pieces_of_gpt2(gpt2_files):
+def test_pieces_of_gpt2(tmp_path):
     """`Ġlower`: Ġl, ow, Ġlow, er, Ġlower. `Ġslow`: only o and w are merged. As strings, and as ids
     from 100 on."""
-    strings = word_tokenizer("gpt2", dictionary_of(*GPT2_PIECES), **gpt2_files)
+    pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
+    numbers = dict(zip(pieces, range(100, 112), strict=True))
+    merges = "#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n"
+    files = {
+        "gpt2_encoder_json": write(tmp_path / "encoder.json", json.dumps(numbers)),
+        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
+    }
+    strings = word_tokenizer("gpt2", dictionary_of(*pieces), **files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
-    numbers = map(str, range(100, 111))
-    ids = word_tokenizer("gpt2", dictionary_of(*numbers, "madeupword0000"), **gpt2_files)
+    tokens = [*map(str, range(100, 111)), "madeupword0000"]
+    ids = word_tokenizer("gpt2", dictionary_of(*tokens), **files)
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
-    options = TokenizerOptions("gpt2", **gpt2_files, after_space=False)
-    first = options.word_tokenizer(dictionary_of(*GPT2_PIECES))
+    options = TokenizerOptions("gpt2", **files, after_space=False)
+    first = options.word_tokenizer(dictionary_of(*pieces))
     assert first.split("lower") == ["l", "ow", "er"]
 
 
@@ -110,28 +94,19 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
         pytest.importorskip("fastBPE")
     path = write(tmp_path / "codes", codes)
     words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
-    expected = {
-        "low": ["low"],
-        "slow": ["s@@", "low"],
-        "lower": ["lower"],
-        "los": ["lo@@", "s"],
-        "s": ["s"],
-    }
-    assert {word: words.split(word) for word in expected} == expected
+    assert words.split("low slow lower los s") == "low s@@ low lower lo@@ s s".split()
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 
 @pytest.mark.parametrize(
     ("kind", "codes", "said"),
     [
-        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
+        ("subword_nmt", OF_FASTBPE, "unreadable .* expected what --bpe subword_nmt reads"),
         ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
         ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
     ],
 )
 def test_codes_of_the_other_program(kind, codes, said, tmp_path):
-    """And those that fastBPE would not read as meant: of the first format of subword-nmt, with a
-    lone `</w>`."""
     with pytest.raises(UserError, match=said):
         word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
 

@@ -1,4 +1,3 @@
-import contextlib
 import json
 
 import pytest
@@ -12,14 +11,11 @@ from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
-from tests.commands import LANGUAGE_MODEL, read_result, save_checkpoint
-from tests.hostile import changes
+from tests.commands import LANGUAGE_MODEL, save_checkpoint
 
 pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
-safetensors = pytest.importorskip(
-    "safetensors.torch", reason="needs safetensors, which transformers brings"
-)
-tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
+safetensors = pytest.importorskip("safetensors.torch")
+tokenizers = pytest.importorskip("tokenizers")
 
 V, D = 12, 4
 WORDS = ["<s>", "<unk>", "the", "sea", "lake", "Paris", "river", "pool", "rome", "Athens"]
@@ -27,13 +23,13 @@ TEXT = "the sea the lake the Paris\nthe sea the river unseen\n\nthe pool the lak
 SIZE = {
     "vocab_size": V, "hidden_size": D, "intermediate_size": D, "num_hidden_layers": 1, "num_attention_heads": 1,
 }  # fmt: skip
-LLAMA = {
+TIED = {
     **SIZE,
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
-    "tie_word_embeddings": False,
+    "tie_word_embeddings": True,
 }
-TIED = {**LLAMA, "tie_word_embeddings": True}
+LLAMA = {**TIED, "tie_word_embeddings": False}
 GPT2 = {**SIZE, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 HEAD, INPUT = (torch.randn(V, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
@@ -41,12 +37,6 @@ OTHERS = {"model.layers.0.mlp.up_proj.weight": torch.ones(V, V), "model.norm.wei
 LM_HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 ONLY = {LM_HEAD: HEAD}
 UNTIED = {**ONLY, EMBEDDING: INPUT, **OTHERS}
-
-
-def refusal(call):
-    with pytest.raises(UserError) as caught:
-        call()
-    return str(caught.value)
 
 
 def folder(path, tensors=UNTIED, configuration=LLAMA, words=WORDS):
@@ -75,10 +65,8 @@ def text(tmp_path):
 
 
 CHOICES = {
-    "untied": (UNTIED, LLAMA, LM_HEAD),
     "untied, but equal": ({**ONLY, EMBEDDING: HEAD.clone()}, LLAMA, LM_HEAD),
     "tied, other prefix": ({"wte.weight": HEAD, "wpe.weight": INPUT[:5]}, GPT2, "wte.weight(tied)"),
-    "tied": ({EMBEDDING: HEAD}, TIED, f"{EMBEDDING}(tied)"),
     "tied, both saved": ({**ONLY, EMBEDDING: HEAD.clone()}, TIED, f"{LM_HEAD}(tied)"),
     "tied, saved as the output layer": (ONLY, TIED, f"{LM_HEAD}(tied)"),
     "tied, but different, which transformers does not tie": (UNTIED, TIED, LM_HEAD),
@@ -106,8 +94,8 @@ REFUSED = {
 @pytest.mark.parametrize(("tensors", "configuration", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
     path = folder(tmp_path / "m", tensors, configuration)
-    said = refusal(lambda: PretrainedModel(path).output_embedding)
-    assert words in said and str(path / "model.safetensors") in said
+    with pytest.raises(UserError, match=f"{path}/model.safetensors: .*{words}"):
+        PretrainedModel(path).output_embedding  # noqa: B018
 
 
 def test_a_matrix_chosen_by_its_name(model):
@@ -115,9 +103,10 @@ def test_a_matrix_chosen_by_its_name(model):
     assert found.description == f"{EMBEDDING}(chosen)" and torch.equal(found.weight, INPUT)
     for name, words in (
         ("lm_heat.weight", "such as lm_head"),
-        ("model.norm.weight", "of shape (12,) as model.norm.weight"),
+        ("model.norm.weight", r"of shape \(12,\) as model.norm.weight"),
     ):
-        assert words in refusal(lambda name=name: PretrainedModel(model, name).output_embedding)
+        with pytest.raises(UserError, match=words):
+            PretrainedModel(model, name).output_embedding  # noqa: B018
 
 
 def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
@@ -131,19 +120,20 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     for named in (tmp_path, index):
         assert torch.equal(PretrainedModel(named).output_embedding.weight, HEAD)
     (tmp_path / "3.safetensors").write_bytes((tmp_path / "3.safetensors").read_bytes()[:-1])
-    said = refusal(lambda: PretrainedModel(tmp_path).output_embedding)
-    assert said.startswith(str(tmp_path / "3.safetensors")) and "expected whole safetensors" in said
+    with pytest.raises(
+        UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
+    ):
+        PretrainedModel(tmp_path).output_embedding  # noqa: B018
 
 
-def test_isotropy_of_a_transformers_model(model, tmp_path, text, capsys):
-    written = str(tmp_path / "i.json")
-    assert main(["isotropy", str(model), "--train-text", str(text), "--json", written]) == 0
+def test_isotropy_of_a_transformers_model(model, text, capsys):
+    assert main(["isotropy", str(model), "--train-text", str(text)]) == 0
     printed = capsys.readouterr().out
     assert "matrix:lm_head.weight|rows:12," in printed
     assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
     # of 12 rows without <s>, <unk> and two fillers; four of them occur once
     groups = {"frequent": 2, "medium": 1, "rare": 4, "unseen": 1}
-    assert read_result(tmp_path / "i.json").facts["groups"] == groups
+    assert isotropy(open_models([model]), train_text=text).facts["groups"] == groups
     (model / "config.json").unlink()
     assert main(["isotropy", str(model / "model.safetensors"), "--matrix", LM_HEAD]) == 0
     assert "groups:" not in capsys.readouterr().out
@@ -151,9 +141,8 @@ def test_isotropy_of_a_transformers_model(model, tmp_path, text, capsys):
 
 def test_counts_are_those_of_the_text(model, text):
     vocabulary = TokenizerVocabulary.load(model / "tokenizer.json", V).counted_in(text)
-    expected = [TEXT.split().count(word) for word in WORDS]
-    expected[1] = 1  # "unseen" is unknown
-    assert vocabulary.counts.tolist() == [*expected, 0, 0]
+    # of <s>, <unk> ("unseen" is unknown), the, …, Athens, and rows without a token
+    assert vocabulary.counts.tolist() == [0, 1, 8, 3, 2, 1, 1, 1, 1, 0, 0, 0]
     assert vocabulary.special_ids == [0, 1, 10, 11]
     assert vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
 
@@ -175,10 +164,8 @@ def test_neighbors_of_a_transformers_model(model, text):
 def test_words_follow_another_word(space, tmp_path):
     """The three ways to write the space before a word give the token of the word in running
     text."""
-    vocabulary = {
-        token: row for row, token in enumerate(["Ġ", "t", "h", "e", "s", "Ġs", "▁", "▁s", "▁t"])
-    }
-    merges = [("Ġ", "s"), ("▁", "s"), ("▁", "t")]
+    tokens = "Ġ t h e s Ġs ▁ ▁s ▁t".split()
+    vocabulary, merges = dict(zip(tokens, range(9), strict=True)), [*map(tuple, ("Ġs", "▁s", "▁t"))]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
     if space == "byte level":
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -201,29 +188,12 @@ def test_other_vocabularies(model, tmp_path, text):
     for other, words in (("second", "another vocabulary"), ("run", "of fairseq alone with --data")):
         models = open_models([model, tmp_path / other])
         assert isotropy(models).rows.keys() == {"m", other}
-        assert words in refusal(lambda models=models: isotropy(models, train_text=text))
+        with pytest.raises(UserError, match=words):
+            isotropy(models, train_text=text)
 
 
 def test_what_a_transformers_model_does_not_take(model):
-    only, gpt2 = open_models([model]), TokenizerOptions("gpt2")
-    for call, words in (
-        (lambda: neighbors(only, None, words=["sea"], tokenizer=gpt2), "--bpe: found gpt2"),
-        (lambda: neighbors(only, None, words=["<s>"]), "found '<s>', which the vocabulary"),
-        (lambda: Checkpoint(model), "found neither checkpoint_best.pt"),
-    ):
-        assert words in refusal(call)
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
-def test_a_hand_made_file_is_read_or_refused(file, model, text):
-    index = {"metadata": {}, "weight_map": dict.fromkeys(UNTIED, "model.safetensors")}
-    (model / "model.safetensors.index.json").write_text(json.dumps(index))
-    for changed in changes(json.loads((model / file).read_text())):
-        (model / file).write_text(json.dumps(changed))
-        with contextlib.suppress(UserError):
-            if file == "tokenizer.json":
-                vocabulary = TokenizerVocabulary.load(model / file, V).counted_in(text)
-                assert vocabulary.excluded.shape == (V,) and vocabulary.unused is not None
-            else:
-                opened = PretrainedModel(model / "model.safetensors.index.json")
-                assert opened.output_embedding.weight.shape == (V, D)
+    with pytest.raises(UserError, match="--bpe: found gpt2"):
+        neighbors(open_models([model]), words=["sea"], tokenizer=TokenizerOptions("gpt2"))
+    with pytest.raises(UserError, match="found neither checkpoint_best.pt"):
+        Checkpoint(model)

@@ -18,13 +18,6 @@ def test_word_vectors_by_hand():
     assert word_vectors(ANGLES, []).shape == (0, 2)
 
 
-def test_ties_by_hand():
-    """Cosines 0.71, 0.71, 0: ranks 2.5, 2.5, 1; less the mean, (½, ½, −1) and (1, 0, −1): 1½ / √(1½
-    · 2) = √3 / 2."""
-    found = word_similarity(ANGLES, [[0], [2], [0]], [[1], [1], [2]], [3, 2, 1])
-    assert found == (pytest.approx(3**0.5 / 2), 3)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "scores", "covered"),
     [

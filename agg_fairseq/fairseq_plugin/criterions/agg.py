@@ -100,15 +100,16 @@ class AggCriterion(LikelihoodCriterion):
         except UserError as error:
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return
-        threshold, occurs = self.objective.threshold, counts > 0
-        [(name, value)] = [one for one in threshold.items() if one[1] is not None]
+        alpha, fraction, occurs = self.objective.alpha, self.objective.rare_fraction, counts > 0
+        threshold = f"rare fraction {fraction:g}" if alpha is None else f"alpha {alpha:g}"
         # On the CPU, where the counts are.
         excluded = excluded_tokens(self.task.target_dictionary)
-        rare = occurs & rare_tokens(counts, updates, excluded=excluded, **threshold)
+        rare = rare_tokens(counts, updates, alpha=alpha, rare_fraction=fraction, excluded=excluded)
+        rare &= occurs
         of_tokens = (rare.sum() / occurs.sum()).item()
         of_targets = (counts[rare].sum() / counts.sum()).item()
         said = (
-            f"agg: with {name.replace('_', ' ')} {value:g} and epochs of {updates:,} updates, "
+            f"agg: with {threshold} and epochs of {updates:,} updates, "
             f"{of_tokens:.1%} of the {int(occurs.sum()):,} tokens that occur and "
             f"{of_targets:.1%} of the targets are rare"
         )

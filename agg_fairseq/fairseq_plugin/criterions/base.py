@@ -42,14 +42,13 @@ from ...checkpoints.fairseq_checkpoint import STATE_KEY
 from ...data.binarized import training_counts
 from ...errors import UserError, fail
 from ...metrics import Geometry, geometry
-from ...objective import Average, Objective, ObjectiveOutput
+from ...objective import TERMS, Average, Objective, ObjectiveOutput
 from .. import option
-from .. import output_layer as layers
 from ..atomic_saving import write_checkpoints_atomically
+from ..output_layer import features_of
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
 REFUSED_BACKENDS = {
     "fully_sharded": "leaves each worker a part of the output embedding",
     "slowmo": "lets the weights of the workers drift apart",
@@ -125,11 +124,13 @@ class LikelihoodCriterion(FairseqCriterion):
             label_smoothing=cfg.label_smoothing * vocabulary / max(vocabulary - 1, 1),
             ignore_index=self.padding_idx,
             padding_row=self.padding_idx,
-            **{name: getattr(cfg, name) for name in WEIGHTS if hasattr(cfg, name)},
+            **{name: getattr(cfg, name) for name in TERMS if hasattr(cfg, name)},
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
-        self.is_dummy = False  # is a worker out of data, and repeats its first micro-batch?
+        self.is_dummy = (
+            False  # has this worker run out of data, so that it repeats its first micro-batch?
+        )
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self)
 
@@ -156,17 +157,17 @@ class LikelihoodCriterion(FairseqCriterion):
         """
         target, tokens = sample["target"], sample["ntokens"]
         micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        features, layer = layers.features_of(model, sample["net_input"], self.cfg._name)
-        if layer.softcap is not None and self.objective.adv_epsilon:
+        features, logits = features_of(model, sample["net_input"], self.cfg._name)
+        if logits.softcap is not None and self.objective.adv_epsilon:
             fail(
                 f"--criterion {self.cfg._name}: found --adv-epsilon {self.objective.adv_epsilon} "
                 "and a model that soft-caps its logits; expected 0 for such a model"
             )
         size = self.sample_size(target, tokens)
         output = self.objective(
-            features, target=target, micro_batch=micro_batch, denominator=size, **layer._asdict()
+            features, target=target, micro_batch=micro_batch, denominator=size, **logits._asdict()
         )
-        return self.result(layer.weight, output, target, tokens, reduce=reduce)
+        return self.result(logits.weight, output, target, tokens, reduce=reduce)
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """The number by which fairseq divides the loss, for a batch with targets (B, T)."""
@@ -235,7 +236,7 @@ class LikelihoodCriterion(FairseqCriterion):
     # Called by the hooks on the task, in this order.
 
     def on_train_iterator(self, iterator: Any) -> None:
-        """Keeps the `EpochBatchIterator` over the training split."""
+        """Keeps the `EpochBatchIterator` over the training split; the first one calls `prepare`."""
         is_first, self.train_iterator = self.train_iterator is None, iterator
         if is_first:
             write_checkpoints_atomically()
@@ -255,15 +256,15 @@ class LikelihoodCriterion(FairseqCriterion):
         if (counter := self.objective.counter) is not None:
             if self.open_update is None:
                 logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
-            if self.open_update is not None and update_num > self.open_update:
-                counter.commit()
-            else:
+            if self.open_update is None or update_num <= self.open_update:
                 counter.roll_back()
+            else:
+                counter.commit()
         self.open_update = update_num
 
     def on_optimizer_step(self) -> None:
         """All workers have seen all micro-batches. (With --amp the gradient may still overflow.)"""
-        self.objective.sum_over_workers()
+        self.objective.sum_counts()
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
         """After the optimizer's step."""
@@ -313,7 +314,7 @@ class EmbeddingStatistics:
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
-        self._are_due = False  # in the training batches of this update?
+        self._are_due = False  # are measures due in this update?
         # Of the present weights, by training or validation, and by W, of which some models have
         # several (0: any W that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}

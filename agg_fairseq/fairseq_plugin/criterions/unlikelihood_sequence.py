@@ -113,13 +113,14 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         net_input = {"src_tokens": tokens, "src_lengths": lengths}
-        features, layer = features_of(model, net_input, self.cfg._name)
+        features, logits = features_of(model, net_input, self.cfg._name)
         output = gated_likelihood(
             features[:, start - 1 :],
             target=continuation,
-            **layer._asdict(),
+            **logits._asdict(),
             position_weight=torch.zeros_like(continuation, dtype=torch.float32),
             candidates=given_tokens(continuation, repeated),
+            ul_alpha=1.0,
             ignore_index=self.padding_idx,
         )
         number = repeated.numel()
@@ -128,7 +129,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             "ul_sequence_loss": (output.ul_loss.sum() / math.log(2), number),
             "repeated": (repeated.sum(), number),
         }
-        output = self.objective.complete(output, layer.weight, size, logged)
+        output = self.objective.complete(output, logits.weight, size, logged)
         return self.result(
-            layer.weight, output, continuation, number, likelihood=False, reduce=reduce
+            logits.weight, output, continuation, number, likelihood=False, reduce=reduce
         )
