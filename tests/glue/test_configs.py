@@ -1,6 +1,7 @@
 """configs/: every file is composed at every size of its papers, and compared with what these give
 or with `mle`."""
 
+import math
 import re
 from functools import cache
 from types import SimpleNamespace
@@ -231,3 +232,43 @@ def test_awd_lstm_has_the_parameters_of_its_authors():
     with torch.device("meta"):
         model = models.ARCH_MODEL_REGISTRY[cfg._name].build_model(cfg, task)
     assert sum(parameter.numel() for parameter in model.parameters()) == 33_556_078
+
+
+MEASURED = {41.6: (20e-3 / 8192, 30e-3 / 8192), 347.6: (54e-3 / 4096, 63e-3 / 4096)}
+"""Seconds per token of an update on an NVIDIA H200 in fp16, from and to, by millions of parameters."""
+PARAMETERS = {  # millions, with the vocabulary of the paper
+    "agg": 347.6, "agg-study": 41.6, "agps": 156.0, "f2": 69.0, "agg-base": 64.9, "agg-big": 218.0, "agps-base": 64.9,
+    "agps-big": 218.0, "vaswani-base": 64.9, "vaswani-big": 218.0,
+}  # fmt: skip
+CHECKPOINTS = {
+    # by size, of all rows: the best, the last and those of keep_interval_updates; an average is 0.2
+    # of one
+    "wikitext103/agg-table-3": {"agg": 2 * 3},
+    "wikitext103/agg-tables-1-2": {"agg-study": 5 * 3 + (35 + 2) + 3 * (20 + 2)},
+    "wikitext103/agg-tables-4-8-9": {"agg": 12 * 3},
+    "wikitext103/agps-table-4": {"agps": 3 * 3},
+    "wikitext103/f2-tables-1-2": {"f2": 5 * 3},
+    "wikitext103/f2-tables-3-8": {"f2": 11 * 3},
+    "wmt14_en_de/agg-table-7": {"agg-base": 4 * 7.2, "agg-big": 4 * 7.2},
+    "wmt14_en_de/agps-tables-1-3": {"agps-base": 5 * 7.2 + (4 + 2) + (24 + 2), "agps-big": 3 * 7.2},
+    "wmt14_en_de/cosreg-table-2": {"vaswani-base": 4 * 7.2, "vaswani-big": 2 * 22.2},
+}
+
+
+@pytest.mark.parametrize("script", CHECKPOINTS)
+def test_hours_and_disk_of_the_headers(script):
+    """In proportion to the parameters of the nearer of two models that were measured; a checkpoint
+    has 10 bytes of each, 2 in half precision and Adam's two moments."""
+    takes = re.search("takes (.*)", (ROOT / "scripts" / f"{script}.sh").read_text())[1]
+    gigabytes = 0.0
+    for size, checkpoints in CHECKPOINTS[script].items():
+        _, tokens, (_, updates, *_), _ = SIZES[script.partition("/")[0]][size]
+        model = min(MEASURED, key=lambda of: abs(math.log(of / PARAMETERS[size])))
+        hours = []
+        for seconds in MEASURED[model]:
+            of_size = tokens * updates * seconds * PARAMETERS[size] / model / 3600
+            hours.append(f"{of_size:.1f}" if of_size < 5.95 else f"{of_size:.0f}")
+        assert " to ".join(hours) in takes, size
+        gigabytes += checkpoints * PARAMETERS[size] * 10 / 1000
+    said = re.search(r"; (\d+) GB", takes)
+    assert said is None if gigabytes < 20 else abs(int(said[1]) / gigabytes - 1) < 0.02, gigabytes
