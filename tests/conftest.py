@@ -66,9 +66,11 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _as_at_the_start():
     random.seed(0)
     torch.manual_seed(0)
+    yield
+    logging.disable(logging.NOTSET)  # which scripts.train turns off in its process
 
 
 @pytest.fixture(scope="session")
