@@ -53,7 +53,7 @@ def atomic_write(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) -> None:
-    """Raises UserError or OSError, before hours of work, if `atomic_write` could not write the file,
+    """Raises UserError, before hours of work, if `atomic_write` could not write the file,
     or if it is one of the inputs, or exists without `replace`."""
     target = Path(path).resolve()
     if target in [Path(name).resolve() for name in inputs]:
@@ -64,8 +64,11 @@ def check_writable(path: str | Path, *inputs: str | Path, replace: bool = True) 
         raise UserError(f"{path}: found a file; add --force to replace it")
     if target.is_dir():
         raise UserError(f"cannot write {target}: it is a folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=target.parent).close()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}") from error
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from . import __version__
 from .columns import METRICS, Columns, Metric, column_titles
-from .errors import UserError
+from .errors import UserError, first_line
 from .files import read_json_object
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
@@ -207,8 +207,10 @@ class Result:
         try:
             result = cls.from_json(read_json_object(path, expected))
             result.table(), result.signature  # so cells and settings are all looked at
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise UserError(f"{path}: {error}; expected {expected}") from error
+        except (AttributeError, LookupError, TypeError) as error:
+            raise UserError(f"{path}: {first_line(error)}; expected {expected}") from error
         return result
 
 

@@ -80,7 +80,12 @@ class PretrainedModel:
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]
-        tensor = _open(self._file_of[name]).get_tensor(name)
+        file = _open(self._file_of[name])
+        if name not in file.keys():
+            raise UserError(
+                f"{self._file_of[name]}: found no {name}; expected the files of {self.path}"
+            )
+        tensor = file.get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
             raise UserError(
                 f"{self.path}: found {name} of type {tensor.dtype}; expected numbers that are not "
@@ -164,6 +169,10 @@ def _open(path: Path) -> Any:
 
     try:
         return safe_open(path, framework="pt")
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path}: found no such file; expected {WEIGHTS}, {INDEX} or a folder of save_pretrained"
+        ) from error
     except Exception as error:  # of safetensors, or RuntimeError
         raise UserError(
             f"{path}: unreadable ({first_line(error)}); expected whole safetensors"

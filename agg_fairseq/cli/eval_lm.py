@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> Result:
         text, field = PlainText(arguments.text, train_text, length), "text"
     else:
         raise UserError(
-            "found neither --data nor --text, or options of both; expected --data, to which --split, "
+            "found neither --data nor --text, or options of both; expected --data, to which "
             "--context-window and --max-tokens belong, or --text, to which --train-text belongs"
         )
     if arguments.calibrate is not None:

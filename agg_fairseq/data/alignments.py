@@ -34,6 +34,10 @@ def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
         dictionary = load_dictionary(data, f"dict.{language}.txt")
         split = f"train.{'-'.join(languages)}.{language}"
         sides.append(load_sentences(data, dictionary, split))
+    numbers = list(map(len, sides))
+    if numbers[0] != numbers[1]:
+        found = " and ".join(f"{n} of {name}" for n, name in zip(numbers, languages, strict=True))
+        raise UserError(f"{data}: found sentences {found}; run fairseq-preprocess again")
     return tuple(sides)
 
 

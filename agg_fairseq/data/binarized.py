@@ -176,7 +176,7 @@ def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.nd
             kind = "lazy" if kind == "cached" else kind  # of the same files
             dataset = indexed_dataset.make_dataset(str(path), kind, True, dictionary)
             sentences = [dataset[index].numpy() for index in range(len(dataset))]
-            tokens = np.concatenate(sentences)
+            tokens = np.concatenate([np.empty(0, dtype=np.int64), *sentences])
     except Exception as error:  # whatever a damaged index makes struct, numpy or fairseq do
         raise UserError(
             f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}"

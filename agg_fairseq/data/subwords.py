@@ -121,18 +121,26 @@ class TokenizerOptions:
                 )
             files[name] = str(getattr(self, name))
         expected = f"what --bpe {self.bpe} reads"
-        if self.bpe == "fastbpe":  # which would read beyond a shorter line
+        if "bpe_codes" in files:
             path = files["bpe_codes"]
             lines = list(read_lines(path, expected))
             spaces = {line.count(" ") for line in lines}
+            if self.bpe == "subword_nmt" and spaces == {2}:
+                raise UserError(f"{path}: found the codes of fastBPE; expected --bpe fastbpe")
             is_of_subword_nmt = spaces == {1} and lines[0].rstrip() == "#version: 0.2"
-            if lines and spaces != {2} and not is_of_subword_nmt:
+            # fastBPE would read beyond a shorter line
+            if self.bpe == "fastbpe" and lines and spaces != {2} and not is_of_subword_nmt:
                 raise UserError(
                     f"{path}: unreadable (found other lines than `a b 12`); expected {expected}"
                 )
         try:
             return build_bpe(argparse.Namespace(bpe=self.bpe, **files))
-        # a missing package, or a damaged file; subword-nmt exits over a line of another form
+        except ImportError as error:
+            remedy = "pip install '.[eval]'"
+            if self.bpe == "fastbpe":
+                remedy = "pip install cython, then: pip install --no-build-isolation fastBPE"
+            raise UserError(f"--bpe {self.bpe}: {first_line(error)}; {remedy}") from error
+        # a damaged file; subword-nmt exits over a line of another form
         except (Exception, SystemExit) as error:
             raise UserError(
                 f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected {expected}"

@@ -41,6 +41,8 @@ def calibrate(
         model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
         output: model to write, with a log-unigram bias.
         split: the split to fit on; not the one that the model is compared on.
+        occurrences_in: group tokens instead by how often they occur in the training split of this
+            folder: 100 times or more, 1 to 99 times, or never.
         share: share of the offsets that is added; below 1, groups come only nearer to how often they
             appear.
 

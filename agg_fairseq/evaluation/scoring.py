@@ -133,10 +133,11 @@ class PlainText:
         """How the models read the text, as settings of a result."""
         limits = [model.positions for model in models.values() if model.positions is not None]
         length = self.tokens_per_sample or min([*limits, MAX_BLOCK])
-        if length < 2 or length > min(limits, default=length):
+        most = min(limits, default=length)  # positions of the models
+        if not 2 <= length <= most:
             raise UserError(
-                f"--tokens-per-sample: found {length}; expected 2 or more, and at most {limits}, "
-                "the positions of the models"
+                f"--tokens-per-sample: found {length}; expected from 2 to {max(2, most)}, as many "
+                "as the models have positions"
             )
         return {
             "tokens-per-sample": length,

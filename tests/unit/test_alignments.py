@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from agg_fairseq.data import alignments
 from agg_fairseq.data.alignments import read_links, sentences
 from agg_fairseq.data.binarized import training_pair
 from agg_fairseq.errors import UserError
@@ -51,6 +52,14 @@ def test_only_an_eos_at_the_end_is_left_out():
 def test_links_of_other_sentences_are_refused(tmp_path, text, words):
     with pytest.raises(UserError, match=words):
         links_of(tmp_path, text)
+
+
+def test_sides_of_different_lengths_are_refused(monkeypatch):
+    sides = iter([SOURCE, TARGET[:1]])
+    monkeypatch.setattr(alignments, "load_dictionary", lambda *_: None)
+    monkeypatch.setattr(alignments, "load_sentences", lambda *_: next(sides))
+    with pytest.raises(UserError, match="found sentences 3 of en and 1 of de; run fairseq-prep"):
+        alignments.load_parallel("data", ("en", "de"))
 
 
 def test_training_pair_by_the_names_of_files(tmp_path):

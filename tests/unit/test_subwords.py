@@ -101,7 +101,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "codes", "said"),
     [
-        ("subword_nmt", OF_FASTBPE, "unreadable .* expected what --bpe subword_nmt reads"),
+        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
         ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
         ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
     ],

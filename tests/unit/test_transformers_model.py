@@ -119,6 +119,10 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     for named in (tmp_path, index):
         assert torch.equal(PretrainedModel(named).output_embedding.weight, HEAD)
+    wrong = json.dumps({"metadata": {}, "weight_map": files | {LM_HEAD: "1.safetensors"}})
+    (tmp_path / "wrong.safetensors.index.json").write_text(wrong)
+    with pytest.raises(UserError, match=f"1.safetensors: found no {LM_HEAD}"):
+        _ = PretrainedModel(tmp_path / "wrong.safetensors.index.json").output_embedding
     (tmp_path / "3.safetensors").write_bytes((tmp_path / "3.safetensors").read_bytes()[:-1])
     with pytest.raises(
         UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
