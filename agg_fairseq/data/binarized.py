@@ -175,6 +175,11 @@ def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.nd
         else:  # an older format, which fairseq reads sentence by sentence
             kind = "lazy" if kind == "cached" else kind  # of the same files
             dataset = indexed_dataset.make_dataset(str(path), kind, True, dictionary)
+            if kind == "lazy":  # fairseq would make up what the .bin lacks
+                found = Path(f"{path}.bin").stat().st_size
+                expected = dataset.data_offsets[-1] * dataset.element_size
+                if found != expected:
+                    raise ValueError(f"{found} bytes, where the .idx says {expected}")
             sentences = [dataset[index].numpy() for index in range(len(dataset))]
             tokens = np.concatenate([np.empty(0, dtype=np.int64), *sentences])
     except Exception as error:  # whatever a damaged index makes struct, numpy or fairseq do

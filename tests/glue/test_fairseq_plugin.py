@@ -18,6 +18,7 @@ from fairseq.utils import import_user_module
 import agg_fairseq
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import count_tokens, load_dictionary, training_counts
+from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin.models import build_model
 from tests.commands import TRANSLATION, save_checkpoint
@@ -199,6 +200,10 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         builder.finalize(str(tmp_path / "train.idx"))
     expected = count_tokens(lm_data, dictionary)
     assert torch.equal(count_tokens(tmp_path, dictionary), expected)
+    if implementation == "cached":
+        (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:-4])
+        with pytest.raises(UserError, match="bytes, where the .idx says"):
+            count_tokens(tmp_path, dictionary)
 
 
 def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
