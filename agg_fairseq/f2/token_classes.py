@@ -20,8 +20,8 @@ class SortedTargets(NamedTuple):
     """Positions sorted by the ranks of their targets, the ignored ones last."""
 
     positions: Tensor  # (N,) int64
-    # For each of these positions: the rank of its target; the first rank of its class, and the last,
-    # excluded; and the class. V and C for ignored ones.
+    # By these positions, the rank of the target; the first rank of its class, and the last, which
+    # is excluded; and the class. Ranks are V, and the class is C, where a target is ignored.
     of_targets: Tensor  # (4, N) int64
     on_host: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
@@ -72,13 +72,10 @@ class TokenClasses:
             for part in np.split(members, range(tile, len(members), tile))
         ]
         tiles = np.split(np.arange(len(columns)), np.cumsum(tiles_of)[:-1])
-        by_class = [
-            starts,
-            np.append(starts[1:], len(order)),
-            np.arange(len(starts)),
-        ]  # 3 x (C + 1)
-        of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
-        by_rank = np.stack([np.arange(len(order) + 1), *(column[of_rank] for column in by_class)])
+        ranks = np.arange(len(order) + 1)
+        class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
+        stops = np.append(starts[1:], len(order))  # C + 1
+        by_rank = np.stack([ranks, starts[class_of_rank], stops[class_of_rank], class_of_rank])
         device = class_of_token.device
         return cls(
             class_of_token,
@@ -103,11 +100,11 @@ class TokenClasses:
         return len(self.of_token)
 
     def tokens(self, first: int, last: int, multiple: int = 1) -> tuple[slice | Tensor, int]:
-        """The tokens of the classes from `first` to `last` (included), in the order of their ranks,
-        and where there are enough some others around them, up to a `multiple`.
+        """The tokens of the classes from `first` to `last` (included), in the order of their ranks:
+        a slice of the dictionary where they are consecutive, else indices (n,).
 
-        A slice of the dictionary where they are consecutive, else indices (n,); and the number that
-        is to be subtracted from a rank of these classes, to find its place among them.
+        Neighboring tokens of other classes are added until their number is a `multiple`, or V. The
+        second result is what to subtract from the rank of a token for its place among all of them.
         """
         start, number = self.starts[first], self.starts[last + 1] - self.starts[first]
         runs = [run for run in self.runs[first : last + 1] if run is not None]

@@ -5,8 +5,8 @@ On import (`agg_fairseq.register`), for the process:
 
 - criterions/, models/, optimizers: names are added to fairseq's registries (`--criterion agg`,
   `--arch transformer_lm_f2`, `--optimizer coupled_adam`);
-- ../checkpoints/: argparse.Namespace and NumPy's plain values are added to torch's safe globals, for
-  resume and generation;
+- ../checkpoints/: argparse.Namespace and NumPy's plain values are added to torch's safe globals,
+  for resume and generation;
 - trainer: `Trainer._build_optimizer` completes a model of this package, and tells an optimizer of
   this package which model it trains. Otherwise it does what it did before.
 
@@ -18,11 +18,12 @@ When a criterion of this package is built (criterions/base):
 - `task.get_checkpoint_dict`, `task.set_checkpoint_dict` (added): the criterion's state;
 - atexit, for trainings over gloo: `destroy_process_group`, without which torch may abort.
 
-While a criterion of this package trains, or a command scores a model:
+While a criterion of this package trains:
 
 - atomic_saving: `checkpoint_utils.PathManager`, for the process: a killed training leaves no
   truncated checkpoint;
-- output_layer: `decoder.output_layer`, for a call of forward: features without the logits;
+- output_layer: `decoder.output_layer`, for a call of forward: features without the logits; also
+  while a command scores a model;
 - freeze_rare, output_layer: a gradient hook on W; rows of W and its float32 copies.
 
 When a model with an output layer of this package is built (models/): `decoder.output_projection`

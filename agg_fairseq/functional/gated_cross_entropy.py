@@ -173,7 +173,8 @@ def gated_likelihood(
         scale: s, not 0: the logits are s (H Wᵀ + b).
         softcap: c > 0 bounds the logits z to c tanh(z / c), as in Gemma 2; not with `adv_epsilon`.
         predict: also return the arg-max of P, without `adv_epsilon`.
-        order: of `order_positions`, for the same targets and gates; None calls it, and waits for a GPU.
+        order: of `order_positions`, for the same targets and gates; None calls it, and waits for a
+            GPU.
 
     Raises:
         ValueError: a shape or a number is out of its range, or `features` are not floating point.
@@ -466,7 +467,7 @@ def values_of_positions(
     all N = `number` positions in order."""
 
     def of_positions(name: str) -> Tensor:
-        """The field of `ChunkValues`, (N,)."""
+        """A field of `ChunkValues` for all positions, (N,)."""
         values = torch.cat([getattr(result, name) for result in results])
         return values if rows is None else values.new_zeros(number).index_copy_(0, rows, values)
 
@@ -516,6 +517,8 @@ def with_gradients(
 
 
 class _WithGradients(torch.autograd.Function):
+    """The sum of losses (N,), and gradients of the shapes of the inputs times that of the sum."""
+
     @staticmethod
     def forward(ctx: Any, losses: Tensor, gradients: Any, positions: int, *inputs: Any) -> Tensor:
         ctx.gradients, ctx.positions = gradients, positions

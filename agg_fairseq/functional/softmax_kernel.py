@@ -119,18 +119,8 @@ def _launch(
     out = logits if dtype == logits.dtype else logits.view(dtype)[:, :width]
     first, last = (None, None) if ranges is None else ranges
     pointers: list[Any] = [
-        logits,
-        out,
-        target,
-        first,
-        last,
-        factor,
-        shift,
-        lse,
-        nll,
-        total,
-        at_target,
-    ]
+        logits, out, target, first, last, factor, shift, lse, nll, total, at_target,
+    ]  # fmt: skip
     try:
         with _device_of(logits):
             compiled_kernels().rows[(len(logits),)](

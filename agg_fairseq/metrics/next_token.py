@@ -161,6 +161,7 @@ class NextTokenStatistics:
                 )
 
         def value(offsets: Tensor) -> Tensor:
+            """What is minimized, a scalar in nats, of offsets (G + 1,)."""
             return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
 
         free = slice(1, len(fitted))  # the others are not changed

@@ -73,9 +73,8 @@ class AggObjective(Objective):
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
-        self._formed: tuple[Tensor, int, Gates] | None = (
-            None  # appearances, their version, and the gates formed of them
-        )
+        # The last gates, after the appearances that they were formed of, and their version.
+        self._formed: tuple[Tensor, int, Gates] | None = None
         if excluded is not None:
             self.to(excluded.device)
         # raises where an option is out of its range; not compiled, which would fail first

@@ -128,9 +128,8 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
-        self.is_dummy = (
-            False  # has this worker run out of data, so that it repeats its first micro-batch?
-        )
+        # Has this worker run out of data, so that it repeats its first micro-batch?
+        self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         listen(task, self)
 
