@@ -51,8 +51,8 @@ METRICS = {
         "exp of the mean negative log-likelihood (in nats) of the targets in the group: 100 means "
         "that the model is as uncertain as if it chose among 100 equally probable tokens."),
     "group_perplexity": Metric("PPL group {}", LOWER, relative=True, meaning=
-        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group. A "
-        "constant on the logits of rare tokens changes it, and with it their perplexity."),
+        "exp of the mean −log P(g), with P(g) the probability of all tokens of the target's group. "
+        "A constant on the logits of rare tokens changes it, and with it their perplexity."),
     "within_perplexity": Metric("PPL within {}", LOWER, relative=True, meaning=
         "Perplexity of the target among the tokens of its group. PPL = PPL group × PPL within. No "
         "constant on the logits of a group changes it."),

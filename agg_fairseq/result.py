@@ -49,7 +49,7 @@ class SeedValues:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of the numbers, over n − 1; None for fewer than two, or an infinity."""
+        """Standard deviation over n − 1; None for fewer than two numbers, or an infinity."""
         numbers = self.numbers.values()
         if len(numbers) < 2 or not all(map(math.isfinite, numbers)):
             return None

@@ -115,8 +115,8 @@ pause = Pause()
 
 
 def behind_a_model(steps: Mapping[str, Step], repeats: int, device: str) -> dict[str, float]:
-    """The median time of every step on a GPU in seconds, where it has about 5 ms of other work before
-    the loss, as in a training; without that work."""
+    """The median time of every step on a GPU in seconds, where it has about 5 ms of other work
+    before the loss, as in a training; without that work."""
     pause.cycles = 10**7
     try:
         times = interleaved({"pause": pause, **steps}, repeats, device)

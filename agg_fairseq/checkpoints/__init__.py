@@ -31,7 +31,7 @@ def open_models(
         paths: checkpoints of fairseq-train, or folders of its runs; folders of transformers, files
             of safetensors, or indices of several such files.
         names: one each; None: those of `unique_names`.
-        matrix: parameter of models of transformers that is measured instead of the output embedding.
+        matrix: parameter of models of transformers to measure instead of the output embedding.
     """
     models: list[EmbeddingSource] = []
     for path in map(Path, paths):

@@ -36,8 +36,8 @@ class Checkpoint:
 
     Attributes:
         path: of the file.
-        state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …; tensors
-            are mapped from the file where torch can do so.
+        state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …;
+            tensors are mapped from the file where torch can do so.
 
     Raises:
         UserError: the file is missing, damaged or no checkpoint of fairseq; or opening it would run
@@ -108,8 +108,8 @@ class Checkpoint:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The output embedding, or the input embedding of a tied model that saves no other; UserError
-        if there is none of a known name, or it is no matrix of finite numbers."""
+        """The output embedding, or the input embedding of a tied model that saves no other;
+        UserError if there is none of a known name, or it is no matrix of finite numbers."""
         output_name, input_name = self._first_of(OUTPUT_NAMES), self._first_of(INPUT_NAMES)
         if output_name is None and input_name and any(map(self.model_options.get, TYING_OPTIONS)):
             output_name = input_name

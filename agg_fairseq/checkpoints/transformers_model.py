@@ -117,8 +117,8 @@ class PretrainedModel:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The parameter `matrix`; else the output embedding, or the input embedding of a tied model.
-        UserError if there is none, or it is no matrix of finite numbers."""
+        """The parameter `matrix`; else the output embedding, or the input embedding of a tied
+        model. UserError if there is none, or it is no matrix of finite numbers."""
         name, tied = self.matrix, None
         if name is None:
             head = self.skeleton.get_output_embeddings()
@@ -152,8 +152,8 @@ class PretrainedModel:
         return check_matrix(self.path, name, self.tensor(name))
 
     def _saved_name(self, module: nn.Module) -> str | None:
-        """The name in the files of the weight of a layer, possibly with fewer or other prefixes, such
-        as `wte.weight`; None if they lack it."""
+        """The name in the files of the weight of a layer, possibly with fewer or other prefixes,
+        such as `wte.weight`; None if they lack it."""
         path = next(path for path, part in self.skeleton.named_modules() if part is module)
         name = f"{path}.weight"
         if name in self:
@@ -171,7 +171,7 @@ def _open(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except FileNotFoundError as error:
         raise UserError(
-            f"{path}: found no such file; expected {WEIGHTS}, {INDEX} or a folder of save_pretrained"
+            f"{path}: found no such file; expected {WEIGHTS}, {INDEX} or a folder of them"
         ) from error
     except Exception as error:  # of safetensors, or RuntimeError
         raise UserError(

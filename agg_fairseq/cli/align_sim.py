@@ -2,8 +2,8 @@
 
 AlignSim (0 to 1) of a token is the cosine of two vectors over the joined vocabulary: how often it
 was aligned with each other token, and the softmax of 10 × the cosines of its embedding with all
-embeddings. The table has the mean over the tokens that were aligned ("labeled tokens"), by frequency
-in the target side. The row `orthogonal` is of embeddings without any information.
+embeddings. The table has the mean over the tokens that were aligned ("labeled tokens"), by
+frequency in the target side. The row `orthogonal` is of embeddings without any information.
 
     agg-fairseq align-sim runs/mle/checkpoint_best.pt runs/agps/checkpoint_best.pt --data data-bin/wmt14.en-de \\
         --alignments wmt14.en-de.align

@@ -5,8 +5,8 @@ which compares plain text with the untokenized target side of the split. Of seve
 sentence, the best one counts.
 
 fairseq-generate must have joined the sub-words (--remove-bpe, or --remove-bpe sentencepiece). If
-the text then consists of Moses tokens, as in the usual WMT data, give --moses; not for text that was
-never tokenized, such as that of a sentencepiece model.
+the text then consists of Moses tokens, as in the usual WMT data, give --moses; not for text that
+was never tokenized, such as that of a sentencepiece model.
 
     fairseq-generate data-bin/wmt14 --path c.pt --remove-bpe --required-batch-size-multiple 1 … > mle.log
     agg-fairseq bleu mle.log agg.log --reference newstest2014.de --moses de

@@ -2,8 +2,8 @@
 object per line.
 
 The split is one stream of tokens, cut into blocks of a prefix and its reference. `prefix`,
-`continuation` and `reference` contain tokens of the dictionary, separated by spaces. The defaults are
-the paper's, with greedy decoding.
+`continuation` and `reference` contain tokens of the dictionary, separated by spaces. The defaults
+are the paper's, with greedy decoding.
 
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o mle.jsonl
     agg-fairseq generate-lm runs/mle/checkpoint_best.pt --data data-bin/wikitext-103 -o top10.jsonl --topk 10 \\

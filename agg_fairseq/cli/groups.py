@@ -1,8 +1,8 @@
 """Shows how much of a text is rare, before anything is trained.
 
 A row per frequency group: its number of types, the fewest and the most occurrences of a type in the
-training text, and its share of the targets of each split; `rarest …` are the types that `--criterion
-agg --agg-rare-fraction F` treats as rare.
+training text, and its share of the targets of each split; `rarest …` are the types that
+`--criterion agg --agg-rare-fraction F` treats as rare.
 
 With --tokens-per-update, a column says after how many updates N a token of the group returns on
 average (K = 2N for --agg-window), and further rows have what Adam forgets with a β₂: tokens of 4

@@ -1,7 +1,8 @@
 """Measures how evenly the output embeddings of models are distributed over all directions.
 
-Values are in float64, over all rows of the embedding W, including those of special tokens, which are
-in no group. With --data or --train-text, I(W), I(W−μ) and IsoScore are also measured for each group.
+Values are in float64, over all rows of the embedding W, including those of special tokens, which
+are in no group. With --data or --train-text, I(W), I(W−μ) and IsoScore are also measured for each
+group.
 
     agg-fairseq isotropy runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq isotropy models/gpt2 --train-text wiki.train.tokens

@@ -126,8 +126,8 @@ def message_of(error: Exception) -> str | None:
 
 
 def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line, with the options of the `imported` sub-commands alone, so that
-    `doctor` runs where the needs of others are missing."""
+    """The parser of the command line, with the options of the `imported` sub-commands alone, so
+    that `doctor` runs where the needs of others are missing."""
     parser = Parser(
         prog="agg-fairseq",
         description="Measures and plots token embeddings. The training objectives are fairseq "

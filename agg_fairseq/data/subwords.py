@@ -143,7 +143,8 @@ class TokenizerOptions:
         # a damaged file; subword-nmt exits over a line of another form
         except (Exception, SystemExit) as error:
             raise UserError(
-                f"{', '.join(files.values())}: unreadable ({first_line(error)}); expected {expected}"
+                f"{', '.join(files.values())}: unreadable ({first_line(error)}); "
+                f"expected {expected}"
             ) from error
 
 

@@ -11,8 +11,8 @@ Shared arguments:
     train_text: for models of transformers, text in UTF-8 in which tokens are counted instead.
     groups: which tokens are frequent, medium and rare.
     occurrences_in: group tokens instead by how often they occur in another text: 100 times or more,
-        1 to 99 times, or never. The text is the training split of a folder with the same dictionary,
-        or for models of transformers a file.
+        1 to 99 times, or never. The text is the training split of a folder with the same
+        dictionary, or for models of transformers a file.
     tokenizer: how words are split into tokens of the dictionary; models of transformers have one of
         their own.
     max_tokens: tokens per batch; None: 2048, or a block where that is longer.

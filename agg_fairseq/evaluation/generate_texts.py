@@ -56,8 +56,8 @@ def generate_texts(
         seed: seed of the random numbers.
         f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint
             says.
-        batch_size: texts at a time; changes only the texts of `sample-class`, which the model itself
-            draws.
+        batch_size: texts at a time; changes only the texts of `sample-class`, which the model
+            itself draws.
 
     Returns:
         Result: a single row, named by `output`, with `texts`, `generated_tokens`, and

@@ -46,8 +46,8 @@ def group_shares(
     Returns:
         Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, and
         `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
-        With `tokens_per_update` also `updates_per_occurrence` of a token of mean frequency; and rows
-        `forgotten with …`, of the tokens that Adam forgets with this β₂, with the predicted
+        With `tokens_per_update` also `updates_per_occurrence` of a token of mean frequency; and
+        rows `forgotten with …`, of the tokens that Adam forgets with this β₂, with the predicted
         `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts: with
         `beta2`, the `prediction` in words.
     """

@@ -149,8 +149,8 @@ def gated_likelihood(
     predict: bool = False,
     order: "PositionOrder | None" = None,
 ) -> CrossEntropyOutput:
-    """`gated_cross_entropy` with reduction="sum", its values at each position, and terms that may be
-    added to it.
+    """`gated_cross_entropy` with reduction="sum", its values at each position, and terms that may
+    be added to it.
 
     Equal in value and gradient to `naive_gated_cross_entropy` of the same arguments. `backward` may
     run once, since the graph holds the gradients themselves.

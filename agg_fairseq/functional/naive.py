@@ -10,8 +10,8 @@ from .unlikelihood import Candidates
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
-    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`, not negative and broadcastable
-    to `value`."""
+    """Eq. 6: equal to `value`, with its gradient multiplied by `gate`, not negative and
+    broadcastable to `value`."""
     return gate * value + (1 - gate) * value.detach()
 
 

@@ -2,8 +2,8 @@
 
 A kernel by hand: `torch.compile` of the same operations takes longer (0.47 ms for 2,048 rows of
 44,256 with a dynamic number of rows, 0.23 by hand, on an H200), compiles again for each kind of
-arguments, and needs memory of its own for the residual: here that takes the memory of the logits, in
-half precision the first half of each row.
+arguments, and needs memory of its own for the residual: here that takes the memory of the logits,
+in half precision the first half of each row.
 
 Each function but `gate_columns_` returns None where there is no such kernel: on a CPU, in float64,
 without Triton. If Triton fails, the log says so once.

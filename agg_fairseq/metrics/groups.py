@@ -12,8 +12,8 @@ GROUPS = ("frequent", "medium", "rare")
 MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
 OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
 UNSEEN = "unseen"
-"""A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in training,
-such as those of the source side alone in a joined dictionary."""
+"""A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in
+training, such as those of the source side alone in a joined dictionary."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Isotropy: how evenly the token embeddings W (V, D), V >= 1, point in all directions; in float64."""
+"""How evenly the token embeddings W (V, D), V >= 1, point in all directions; in float64."""
 
 import math
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def mean_inner_product(weight: Tensor) -> float:
 
 
 def mean_row(weight: Tensor) -> Tensor:
-    """The mean μ (D,) of the rows of `weight` (V, D), in float64; of equal rows exactly that row."""
+    """The mean μ (D,) of the rows of `weight` (V, D), in float64; exact where all are equal."""
     first = weight[0].detach().double()  # differences from it are summed, so that equal ones are 0
     total = torch.zeros_like(first)
     for rows in row_chunks(weight, first):
@@ -92,8 +92,9 @@ def isoscore(weight: Tensor) -> float:
     scale.
 
     With the variances λ (D,) of the rows along their principal axes, the algorithm has λ̂ = √D λ /
-    ‖λ‖ (step 4), δ = ‖λ̂ − 1‖ / √(2 (D − √D)) (step 5), φ = (D − δ² (D − √D))² / D² (step 6) and the
-    score (D φ − 1) / (D − 1) (step 7). Since ‖λ̂‖² = D, only the covariance C of the rows is needed:
+    ‖λ‖ (step 4), δ = ‖λ̂ − 1‖ / √(2 (D − √D)) (step 5), φ = (D − δ² (D − √D))² / D² (step 6) and
+    the score (D φ − 1) / (D − 1) (step 7). Since ‖λ̂‖² = D, only the covariance C of the rows is
+    needed:
 
         δ² (D − √D) = D − √D Σλ / ‖λ‖,   D φ = (Σλ)² / ‖λ‖² = tr(C)² / ‖C‖²
 

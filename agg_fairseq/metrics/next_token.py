@@ -103,8 +103,8 @@ class NextTokenStatistics:
         - `group_perplexity`: exp of the mean −log P(g_y).
         - `within_perplexity`: exp of the mean −log(P[y] / P(g_y)).
         - `unique_predictions`: Uniq, the number of distinct arg-max predictions, by their group.
-        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group (ours):
-          1 for a model that is calibrated on this text.
+        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group
+          (ours): 1 for a model that is calibrated on this text.
         """
         return {
             "perplexity": self._perplexity(self._nll),

@@ -52,7 +52,8 @@ def projection(
     for axis, name, points in zip(panels, checkpoints, projected, strict=True):
         style.scatter(axis, {group: points[rows].t().tolist() for group, rows in members.items()})
         style.finish(
-            axis, title=name, aspect="equal", xlim=(x - reach, x + reach), ylim=(y - reach, y + reach),
+            axis, title=name, aspect="equal",
+            xlim=(x - reach, x + reach), ylim=(y - reach, y + reach),
             xlabel="first singular direction", ylabel="second singular direction",
         )  # fmt: skip
     return style.finish_figure(figure)

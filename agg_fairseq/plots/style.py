@@ -48,8 +48,8 @@ def line(axis: Axes, index: int, x: Sequence[float], y: Sequence[float], label: 
 
 
 def scatter(axis: Axes, groups: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Draws at most 2,000 points of each frequency group, evenly chosen; a tenth of each in turn, so
-    that no group covers the others."""
+    """Draws at most 2,000 points of each frequency group, evenly chosen; a tenth of each in turn,
+    so that no group covers the others."""
     for part in range(10):
         for index, (label, (x, y)) in enumerate(groups.items()):
             step = max(1, -(-len(x) // MAX_POINTS))

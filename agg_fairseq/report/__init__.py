@@ -1,6 +1,6 @@
 """A page of HTML that compares runs of fairseq-train.
 
-The page loads nothing and runs no script. Its layout is in page.html.jinja, which escapes all texts.
+The page loads nothing and runs no script. page.html.jinja is its layout, and escapes all texts.
 """
 
 from __future__ import annotations
@@ -137,16 +137,16 @@ def write_report(
         with section("Generated texts") as blocks:
             result, samples = generated_texts(checkpoints, data, split, max_texts, device)
             caption = (
-                "Share of tokens by their part of the training text: the top 40%, next 30%, next 20% "
-                "and last 10%."
+                "Share of tokens by their part of the training text: the top 40%, next 30%, "
+                "next 20% and last 10%."
             )
             shares = plots.token_shares({"the generated texts": result})
             blocks += [*compared(result, models, base), picture(shares, caption), samples]
     with section("Embeddings") as blocks:
         blocks += compared(evaluation.isotropy(checkpoints, data), models, base)
         plane = (
-            "Token embeddings in the plane of their first two singular directions, at most 2,000 of "
-            "each group."
+            "Token embeddings in the plane of their first two singular directions, at most 2,000 "
+            "of each group."
         )
         blocks.append(picture(plots.projection(checkpoints, data), plane))
         values = "Singular values: the slower they fall, the more isotropic are the embeddings."

@@ -163,8 +163,8 @@ def lasting(state):
 
 
 def interrupted(folder, data, moment, *more, by=train, base=LM):
-    """The folders of two trainings with the same options, which have to be equal: one is killed at a
-    moment, and goes on."""
+    """The folders of two trainings with the same options, which have to be equal: one is killed at
+    a moment, and goes on."""
     whole, run = folder / "whole", folder / "run"
     assert by(options(data, whole, *more, base=base), f"{whole}.log") == 0
     arguments = options(data, run, *more, base=base)

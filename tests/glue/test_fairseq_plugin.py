@@ -31,14 +31,16 @@ import inspect, json, sys
 import fairseq.distributed, fairseq.tasks, fairseq.trainer, fairseq_cli.eval_lm, fairseq_cli.generate, fairseq_cli.train
 
 def snapshot():
-    # What modules and classes of fairseq, and torch's serialization, hold under a name and can be called.
+    # What modules and classes of fairseq and torch's serialization have, and can be called.
     found = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("fairseq", "fairseq_cli") or name == "torch.serialization":
             for owner in (module, *vars(module).values()):
                 is_theirs = inspect.isclass(owner) and owner.__module__.startswith("fairseq")
                 if is_theirs or owner is module:
-                    found |= {(owner, key): one for key, one in vars(owner).items() if callable(one)}
+                    for key, one in vars(owner).items():
+                        if callable(one):
+                            found[owner, key] = one
     return found
 
 def replaced():

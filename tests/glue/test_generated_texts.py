@@ -205,8 +205,8 @@ def test_columns_of_text_metrics(tmp_path, capsys):
 
 
 def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
-    """Of the most frequent word, and of the rarest one, the last in the dictionary; `never` is in no
-    group."""
+    """Of the most frequent word, and of the rarest one, the last in the dictionary; `never` is in
+    no group."""
     words = [line.split()[0] for line in read_lines(lm_data / "dict.txt")]
     rarest = next(word for word in reversed(words) if not word.startswith("madeupword"))
     texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 never", f"{rarest} </s>"])

@@ -66,7 +66,7 @@ def test_trainer_trains_as_with_its_own_loss(tmp_path):
 
 @pytest.mark.slow
 def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
-    """With gradient accumulation and dropout, from the middle of the second epoch, in any folder."""
+    """With gradient accumulation and dropout, from the middle of an epoch, in any folder."""
 
     def trained(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)

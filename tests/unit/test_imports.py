@@ -51,8 +51,8 @@ def imports():
 
 
 def test_fairseq_is_imported_in_one_room():
-    """All that depends on it is there, but for the readers of its binarized splits, dictionaries and
-    sub-words, which import it when they are called."""
+    """All that depends on it is there, but for the readers of its binarized splits, dictionaries
+    and sub-words, which import it when they are called."""
     outside = set()
     for file, name in imports():
         of_fairseq = name.partition(".")[0] in ("fairseq", "fairseq_cli", "hydra", "omegaconf")
