@@ -9,6 +9,8 @@ import shutil
 import pytest
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+from agg_fairseq.data.binarized import count_tokens, load_dictionary
+from agg_fairseq.f2.frequency_classes import mefmax
 from tests.commands import run
 from tests.conftest import TRAINING, called, read_lines
 from tests.small_trainings import F2_LM, F2_MT, LM, TIED
@@ -97,9 +99,14 @@ def test_generate_and_interactive_translate(mt_data, tmp_path):
 def test_fine_tuning_keeps_the_classes_of_the_checkpoint(language_models, lm_data, tmp_path):
     checkpoint = language_models["f2"][0]
     start = Checkpoint(checkpoint).parameters
+    data = shutil.copytree(lm_data, tmp_path / "data")  # of which other classes would be made
+    for suffix in ("bin", "idx"):
+        shutil.copy(data / f"valid.{suffix}", data / f"train.{suffix}")
+    anew = mefmax(count_tokens(data, load_dictionary(data)))
+    assert not anew.equal(start[f"{LAYER}.class_of_token"].long())
     for updates in (2, 4):  # the second is a resume, from the folder's own checkpoint
         options = ("--finetune-from-model", checkpoint, "--max-update", updates)
-        tuned = Checkpoint(train(lm_data, tmp_path, "f2", *options)[0]).parameters
+        tuned = Checkpoint(train(data, tmp_path, "f2", *options)[0]).parameters
         assert tuned[f"{LAYER}.class_of_token"].equal(start[f"{LAYER}.class_of_token"])
         assert not tuned[f"{LAYER}.class_weight"].equal(start[f"{LAYER}.class_weight"])
         weight = start[f"{LAYER}.weight"]
