@@ -252,7 +252,8 @@ class GatedHead(TrainerCallback):
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Called after a step of any optimizer."""
-        parameters, weight = {*self.model.parameters()}, self._head().weight
+        parameters = {*self.model.parameters()}
+        weight = self.model.get_output_embeddings().weight
         for group in optimizer.param_groups:
             self._has_stepped |= not parameters.isdisjoint(group["params"])
             beta2 = group.get("betas", (0, 0))[1]
