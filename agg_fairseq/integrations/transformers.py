@@ -233,8 +233,8 @@ class GatedHead(TrainerCallback):
         if GradientState().sync_gradients or self._has_stepped:
             if not self._has_loss:
                 raise UserError(
-                    "GatedHead: found no step with labels in this update; train the model that "
-                    "GatedHead was made with, and no copy of it"
+                    "GatedHead: found no step of the model with labels in this update; train it, and "
+                    "no copy, by its own forward, which fused losses as of TRL replace"
                 )
             self._end_update()
             self.objective.commit_update()

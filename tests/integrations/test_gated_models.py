@@ -70,7 +70,7 @@ def test_an_update_has_one_step_and_an_end(caplog):
     """A second step of the optimizer is refused, also without a callback; a large β₂ is told once."""
     model = gpt2()
     gated = GatedHead(model, rare_fraction=0.3)
-    with pytest.raises(UserError, match="found no step with labels in this update"):
+    with pytest.raises(UserError, match="found no step of the model with labels"):
         gated.commit_update()
     others = torch.optim.AdamW(gpt2().parameters())
     for beta2, told in ((0.99, 0), (0.999, 1), (0.999, 1)):

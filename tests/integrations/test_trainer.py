@@ -84,35 +84,44 @@ def test_losses_of_trainer_and_of_the_user_are_gated(tmp_path):
     assert (trained["user's"] - trained["plain"]).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_sft_trainer_of_trl(tmp_path, packing):
+def test_sft_trainer_of_trl(tmp_path):
+    """With the loss of the model or of the user; its own never forms the logits."""
     trl = pytest.importorskip("trl", reason="needs trl: pip install trl==1.16.0")
     datasets = pytest.importorskip("datasets")
+
+    class OwnLoss(trl.SFTTrainer):
+        compute_loss = transformers.Trainer.compute_loss
+
+    tokens = [f"w{index}" for index in range(VOCABULARY)]
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer([*tokens[1:], "<unk>"]), eos_token="w1", pad_token="w2"
+    )
     examples = [{"input_ids": one["input_ids"].tolist()} for one in dataset()]
     trained = {}
-    for kind in ("plain", "gates of 1", "agg"):
-        model = gpt2()
+    for kind in ("plain", "gates of 1", "agg", "user's", "fused"):
+        model, made = gpt2(), trl.SFTTrainer if kind in ("user's", "fused") else OwnLoss
         gated = None if kind == "plain" else GatedHead(model, rare_fraction=0.3)
         if kind == "gates of 1":
             gated.objective.gates = lambda target: None
         arguments = trl.SFTConfig(
-            output_dir=str(tmp_path), use_cpu=True, report_to=[], per_device_train_batch_size=2,
-            num_train_epochs=2, learning_rate=0.01, max_length=12, packing=packing, bf16=False, save_strategy="no",
-            dataset_kwargs={"skip_prepare_dataset": not packing}, loss_type="nll", gradient_checkpointing=False,
+            output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", learning_rate=0.01,
+            per_device_train_batch_size=2, num_train_epochs=2, gradient_checkpointing=False,
         )  # fmt: skip
-        words = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=word_tokenizer([f"w{i}" for i in range(VOCABULARY)]),
-            eos_token="w0",
-            pad_token="w1",
-        )
-        trl.SFTTrainer(
-            model, arguments, train_dataset=datasets.Dataset.from_list(examples), processing_class=words,
-            callbacks=[gated] if gated else [],
-        ).train()  # fmt: skip
-        trained[kind] = model.lm_head.weight.detach()
-    assert gated.objective.counter.updates == 11
+        training = made(
+            model, arguments, train_dataset=datasets.Dataset.from_list(examples),
+            processing_class=tokenizer, callbacks=[gated] if gated else [],
+            compute_loss_func=smoothed if kind == "user's" else None,
+        )  # fmt: skip
+        if kind == "fused":
+            with pytest.raises(UserError, match="found no step of the model with labels"):
+                training.train()
+        else:
+            training.train()
+            trained[kind] = model.lm_head.weight.detach()
+            assert gated is None or gated.objective.counter.updates == 11
     assert trained["gates of 1"].equal(trained["plain"])
-    assert not torch.allclose(trained["agg"], trained["plain"], atol=1e-3)
+    assert (trained["agg"] - trained["plain"]).abs().max() > 0.01
+    assert (trained["user's"] - trained["agg"]).abs().max() > 0.01
 
 
 @pytest.mark.slow
