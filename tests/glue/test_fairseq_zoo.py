@@ -180,7 +180,7 @@ def soft_capped(decoder, features):
 
 def test_a_soft_cap_is_trained_but_not_adversarially(capsys):
     model, sample = Model(soft_capped, unchanged), batch(16, 8, 64, "cpu", steps=8)
-    features, weight = sample["net_input"]["features"], model.decoder.output_projection.weight
+    features, weight = sample["net_input"]["src_tokens"], model.decoder.output_projection.weight
     with torch.no_grad():
         weight.mul_(20)  # for which the soft cap matters
     found = criterion("mle", OutputLayerTask(64))(model, sample)[0]
