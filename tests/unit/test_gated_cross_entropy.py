@@ -24,6 +24,7 @@ from agg_fairseq.functional import (
     unlikelihood,
 )
 from agg_fairseq.objective import MicroBatch, Objective
+from tests.losses import gated
 
 IGNORED = -100
 
@@ -46,12 +47,6 @@ def problem(batch=3, steps=7, v=11, d=5):
         y[0, 4:] = y[1, :2] = IGNORED
         h[2, 3] = 0
     return *(one.requires_grad_() for one in (h, w, b)), y, weights, Gates(w[:, 0] > 0, g1, g2)
-
-
-def gated(h, w, y, *, bias=None, gates=None, position_weight=None, **options):
-    """The output of an `Objective` in training, for a micro-batch with these gates and weights."""
-    objective = Objective(len(w), ignore_index=IGNORED, **options)
-    return objective(h, w, y, bias, micro_batch=MicroBatch(gates, position_weight))
 
 
 @settings(max_examples=60)
