@@ -274,9 +274,9 @@ class Objective(nn.Module):
         if self.cosreg_gamma:
             cosreg = cosine_regularizer(weight, padding_row=self.padding_row)
             logged["cosreg"] = cosreg.detach(), 1
-            denominator = targets if denominator is None else denominator
-            if denominator:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
-                loss = loss + denominator * self.cosreg_gamma * cosreg
+            factor = targets if denominator is None else denominator
+            if factor:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
+                loss = loss + factor * self.cosreg_gamma * cosreg
         return ObjectiveOutput(loss, values["losses"].detach(), values["nll"].detach(), logged)
 
     # The end of an update.
