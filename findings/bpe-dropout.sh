@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# The same BPE-dropout splits words far more in sentencepiece than in subword-nmt, and less in tokenizers.
+# The same BPE-dropout splits words far more in sentencepiece than in subword-nmt, and less in
+# tokenizers.
 #
-# Expected: three implementations of Provilkov et al. (2020) that, with the same merges, split every word alike without
-#   dropout, split words equally often with a dropout of 0.1.
-# Seen (sentencepiece 0.2.3, subword-nmt 0.3.8, tokenizers 0.23.3): subword-nmt follows Algorithm 1 of the paper: after
-#   each merge, all merges are possible again. sentencepiece drops a merge for good, so that 0.1 does nearly what 0.2 does
-#   in the paper; tokenizers keeps more merges than the paper.
-# Why it matters: the number of tokens, and so the strength of the regularization, the tokens per update and the counts
-#   of rare sub-words, follow the library. "BPE-dropout of 0.1" is not one setting.
+# Expected: three implementations of Provilkov et al. (2020) that, with the same merges, split
+#   every word alike without dropout, split words equally often with a dropout of 0.1.
+# Seen (sentencepiece 0.2.3, subword-nmt 0.3.8, tokenizers 0.23.3): subword-nmt follows Algorithm 1
+#   of the paper: after each merge, all merges are possible again. sentencepiece drops a merge for
+#   good, so that 0.1 does nearly what 0.2 does in the paper; tokenizers keeps more merges than the
+#   paper.
+# Why it matters: the number of tokens, and so the strength of the regularization, the tokens per
+#   update and the counts of rare sub-words, follow the library. "BPE-dropout of 0.1" is not one
+#   setting.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -48,7 +51,9 @@ def algorithm_1(word, dropout):
     """The paper's: before each merge, every possible merge is dropped with this probability."""
     pieces = [*word, END]
     while True:
-        possible = [(rank.get(pair, len(rank)), i) for i, pair in enumerate(zip(pieces, pieces[1:]))]
+        possible = [
+            (rank.get(pair, len(rank)), i) for i, pair in enumerate(zip(pieces, pieces[1:]))
+        ]
         kept = [(r, i) for r, i in possible if r < len(rank) and random.random() >= dropout]
         if not kept:
             return pieces

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# gensim ranks neighbors by the lengths that vectors had before they were centered, if it was asked once before.
+# gensim ranks neighbors by the lengths that vectors had before they were centered, if it was asked
+# once before.
 #
-# Expected: after `kv.vectors -= kv.vectors.mean(0)` (Mu and Viswanath 2018), most_similar finds the words with the
-#   largest cosines, those that similarity() returns.
-# Seen (gensim 4.4.0): most_similar and evaluate_word_analogies divide by lengths that were kept when one of them was
-#   first called, also if `kv.vectors` is assigned anew. similarity() computes lengths each time, so the two disagree
-#   about a pair of words. Nothing warns; the remedy is kv.fill_norms(force=True).
-# Why it matters: whoever compares embeddings before and after centering, whitening or removing principal components
-#   asks before, and then gets wrong neighbors and analogies after.
+# Expected: after `kv.vectors -= kv.vectors.mean(0)` (Mu and Viswanath 2018), most_similar finds
+#   the words with the largest cosines, those that similarity() returns.
+# Seen (gensim 4.4.0): most_similar and evaluate_word_analogies divide by lengths that were kept
+#   when one of them was first called, also if `kv.vectors` is assigned anew. similarity() computes
+#   lengths each time, so the two disagree about a pair of words. Nothing warns; the remedy is
+#   kv.fill_norms(force=True).
+# Why it matters: whoever compares embeddings before and after centering, whitening or removing
+#   principal components asks before, and then gets wrong neighbors and analogies after.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -22,7 +24,9 @@ import numpy as np
 rng = np.random.default_rng(0)
 words, size = 2000, 50
 lengths = rng.lognormal(sigma=0.5, size=(words, 1))
-rows = (lengths * (rng.normal(size=(words, size)) + 1)).astype("float32")  # all share a direction, as in real models
+rows = (lengths * (rng.normal(size=(words, size)) + 1)).astype(
+    "float32"
+)  # all share a direction, as in real models
 names = [f"word{i}" for i in range(words)]
 
 
@@ -40,14 +44,20 @@ def neighbors(vectors, name):
 
 
 asked, fresh = center(asked_before=True), center(asked_before=False)
-shared = np.mean([len(neighbors(asked, name) & neighbors(fresh, name)) / 10 for name in names[:200]])
+shared = np.mean(
+    [len(neighbors(asked, name) & neighbors(fresh, name)) / 10 for name in names[:200]]
+)
 neighbor, score = asked.most_similar("word0", topn=1)[0]
 cosine = asked.similarity("word0", neighbor).item()
 asked.fill_norms(force=True)
 cured = all(neighbors(asked, name) == neighbors(fresh, name) for name in names[:20])
 print(f"gensim {gensim.__version__}: vectors were centered after one call of most_similar")
-print(f"  {shared:.0%} of the 10 nearest neighbors are those that are found without this first call (expected: 100%)")
-print(f"  most_similar gives {score:.3f} to a pair whose similarity() is {cosine:.3f} (expected: equal)")
+print(
+    f"  {shared:.0%} of the 10 nearest neighbors are those that are found without this first call (expected: 100%)"
+)
+print(
+    f"  most_similar gives {score:.3f} to a pair whose similarity() is {cosine:.3f} (expected: equal)"
+)
 if shared > 0.9 or abs(score - cosine) < 0.01 or not cured:
     sys.exit("The behavior has changed.")
 PYTHON

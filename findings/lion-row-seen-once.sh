@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# With Lion, the embedding of a word that occurs once moves by the learning rate in every later update, for ever.
+# With Lion, the embedding of a word that occurs once moves by the learning rate in every later
+# update, for ever.
 #
-# Expected: the word moves for some hundred updates, as with Adam, until its momentum has decayed (by 0.99 an update).
-# Seen (lion-pytorch 0.2.5, torch 2.13.0): Lion steps by the sign of the momentum, whatever its size; and in float32 the
-#   momentum never becomes 0: at 7e-44, a subnormal number, 0.99 times it rounds to itself. After 20,000 updates without
-#   the word, its row has moved by 20,000 learning rates, as far as the row of a word in every batch.
-# Why it matters: most rows of an input embedding that is not tied have a gradient of exactly 0 in most updates. With
-#   Lion, all words that have occurred drift in the direction of their last occurrences: the rarer, the farther per
-#   occurrence. Weight decay alone bounds this, at 1 / weight_decay in each coordinate.
+# Expected: the word moves for a few hundred updates, while its momentum decays by 0.99 an update,
+#   and then stands still, as with Adam.
+# Seen (lion-pytorch 0.2.5, torch 2.13.0): Lion steps by the sign of the momentum, whatever its
+#   size; and in float32 the momentum never becomes 0: at 7e-44, a subnormal number, 0.99 times it
+#   rounds to itself. After 20,000 updates without the word, its row has moved by 20,000 learning
+#   rates, as far as the row of a word in every batch.
+# Why it matters: most rows of an input embedding that is not tied have a gradient of exactly 0 in
+#   most updates. With Lion, all words that have occurred drift in the direction of their last
+#   occurrences: the rarer, the farther per occurrence. Weight decay alone bounds this, at 1 /
+#   weight_decay in each coordinate.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -40,10 +44,15 @@ def distance_in_learning_rates(optimizer):
 print(f"lion-pytorch {version('lion-pytorch')}, torch {torch.__version__}")
 print(f"  mean distance of a row after {UPDATES:,} updates, in learning rates: of a word that is")
 print("            in every batch   in the first batch alone   in none")
-moved = {name: distance_in_learning_rates(cls) for name, cls in {"Adam": torch.optim.Adam, "Lion": Lion}.items()}
+moved = {
+    name: distance_in_learning_rates(cls)
+    for name, cls in {"Adam": torch.optim.Adam, "Lion": Lion}.items()
+}
 for name, (always, once, never) in moved.items():
     print(f"  {name} {always:20,.0f} {once:26,.1f} {never:9,.0f}")
-print("  expected: with Lion, too, the word that occurs once soon stands still; seen: it never does")
+print(
+    "  expected: with Lion, too, the word that occurs once soon stands still; seen: it never does"
+)
 if moved["Adam"][1] > 100 or moved["Lion"][1] < 0.99 * UPDATES:
     sys.exit("The behavior has changed.")
 PYTHON

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # NLTK's grow_diag_final_and returns the union of the two word alignments.
 #
-# Expected: the heuristic of Koehn et al. (2003). grow-diag adds a neighbor that is in the union if one of its two
-#   words has no link yet; final-and adds other links of the union if both words have none.
-# Seen (nltk 3.10.4): both steps ask whether a word's position is a key of a dictionary whose keys are "e" and "f". It
-#   never is, so every word counts as one without a link, and every link of the union is added, in every sentence.
-# Why it matters: alignments that were symmetrized by it have the precision of the union. Error rates of aligners, and
-#   measures of embeddings that need aligned words (AlignSim), are those of another heuristic than the one reported.
+# Expected: the heuristic of Koehn et al. (2003). grow-diag adds a neighbor that is in the union if
+#   one of its two words has no link yet; final-and adds other links of the union if both words
+#   have none.
+# Seen (nltk 3.10.4): both steps ask whether a word's position is a key of a dictionary whose keys
+#   are "e" and "f". It never is, so every word counts as one without a link, and every link of the
+#   union is added, in every sentence.
+# Why it matters: alignments that were symmetrized by it have the precision of the union. Error
+#   rates of aligners, and measures of embeddings that need aligned words (AlignSim), are those of
+#   another heuristic than the one reported.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -50,7 +53,9 @@ def pharaoh(links):
 
 random.seed(1)
 words, right, total, unlike = 20, Counter(), Counter(), 0
-for _ in range(1000):  # word i translates word i; about a tenth of the links of each direction are wrong
+for _ in range(
+    1000
+):  # word i translates word i; about a tenth of the links of each direction are wrong
     forward = {(i, i if random.random() < 0.9 else random.randrange(words)) for i in range(words)}
     backward = {(i if random.random() < 0.9 else random.randrange(words), i) for i in range(words)}
     found = {

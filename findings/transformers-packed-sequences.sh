@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# transformers separates packed sequences in training, and lets them see each other in the same call with a cache.
+# transformers separates packed sequences in training, and lets them see each other in the same
+# call with a cache.
 #
-# Expected: a batch of DataCollatorWithFlattening, whose position_ids begin again with each sequence, has the loss of
-#   its sequences one by one, since the attention (eager or SDPA) finds the borders in position_ids.
-# Seen (transformers 5.23.0, torch 2.13.0): so it is with use_cache=False, which Trainer sets. By default, the model
-#   first makes an empty cache, and then nothing looks for borders: each sequence attends to all before it, without a
-#   warning. OPT does not give its mask the position_ids, so that no setting separates the sequences.
-# Why it matters: in a loop of one's own, training or not, `model(**batch).loss` is not the loss that Trainer computes:
-#   perplexities of packed batches are wrong in either direction, and gradients flow from one example to another.
+# Expected: a batch of DataCollatorWithFlattening, whose position_ids begin again with each
+#   sequence, has the loss of its sequences one by one, since the attention (eager or SDPA) finds
+#   the borders in position_ids.
+# Seen (transformers 5.23.0, torch 2.13.0): so it is with use_cache=False, which Trainer sets. By
+#   default, the model first makes an empty cache, and then nothing looks for borders: each
+#   sequence attends to all before it, without a warning. OPT does not give its mask the
+#   position_ids, so that no setting separates the sequences.
+# Why it matters: in a loop of one's own, training or not, `model(**batch).loss` is not the loss
+#   that Trainer computes: perplexities of packed batches are wrong in either direction, and
+#   gradients flow from one example to another.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -40,9 +44,18 @@ for config in configs:
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     name = config.model_type
     with torch.no_grad():
-        rows = [(model(input_ids=torch.tensor([tokens])).logits[0, :-1], tokens[1:]) for tokens in sequences]
-        alone = cross_entropy(torch.cat([r for r, _ in rows]), torch.tensor(sum((y for _, y in rows), [])))
-        loss[name] = [alone.item(), model(**batch, use_cache=False).loss.item(), model(**batch).loss.item()]
+        rows = [
+            (model(input_ids=torch.tensor([tokens])).logits[0, :-1], tokens[1:])
+            for tokens in sequences
+        ]
+        alone = cross_entropy(
+            torch.cat([r for r, _ in rows]), torch.tensor(sum((y for _, y in rows), []))
+        )
+        loss[name] = [
+            alone.item(),
+            model(**batch, use_cache=False).loss.item(),
+            model(**batch).loss.item(),
+        ]
     print("  {:24} {:13.4f} {:25.4f} {:20.4f}".format(name, *loss[name]))
 print("  expected: equal columns; seen: the first two are equal, but in OPT")
 

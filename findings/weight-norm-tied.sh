@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# torch's weight_norm of a tied output layer makes two parameters of one memory, and the optimizer steps twice on it.
+# torch's weight_norm of a tied output layer makes two parameters of one memory, and the optimizer
+# steps twice on it.
 #
-# Expected: `weight_norm(head)`, with head.weight = embedding.weight, keeps the matrix shared, unties it, or refuses.
-# Seen (torch 2.13.0): the parameter of the directions is new, but its memory is that of the embedding's, which remains a
-#   parameter. Each has its own gradient and its own moments of Adam, so an update moves an entry by up to twice the
-#   learning rate. `.to(another dtype)` and deepcopy give each its own memory: then they are untied. Nothing warns. The
-#   deprecated torch.nn.utils.weight_norm does the same.
-# Why it matters: the same model and seed have three losses: tied; with weight_norm; with weight_norm and then moved or
-#   copied (for mixed precision, for an average of the weights). The count of the parameters says that it is untied.
+# Expected: `weight_norm(head)`, with head.weight = embedding.weight, keeps the matrix shared,
+#   unties it, or refuses.
+# Seen (torch 2.13.0): the parameter of the directions is new, but its memory is that of the
+#   embedding's, which remains a parameter. Each has its own gradient and its own moments of Adam,
+#   so an update moves an entry by up to twice the learning rate. `.to(another dtype)` and deepcopy
+#   give each its own memory: then they are untied. Nothing warns. The deprecated
+#   torch.nn.utils.weight_norm does the same.
+# Why it matters: the same model and seed have three losses: tied; with weight_norm; with
+#   weight_norm and then moved or copied (for mixed precision, for an average of the weights). The
+#   count of the parameters says that it is untied.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -29,7 +33,11 @@ class LanguageModel(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.embedding, self.rnn, self.head = nn.Embedding(V, D), nn.GRU(D, D, batch_first=True), nn.Linear(D, V)
+        self.embedding, self.rnn, self.head = (
+            nn.Embedding(V, D),
+            nn.GRU(D, D, batch_first=True),
+            nn.Linear(D, V),
+        )
         self.head.weight = self.embedding.weight
 
     def forward(self, tokens):
@@ -44,7 +52,9 @@ def train(model):
     optimizer = torch.optim.Adam(model.parameters(), lr=LR)
     for update in range(UPDATES):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+        loss = nn.functional.cross_entropy(
+            model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()
+        )
         loss.backward()
         optimizer.step()
         if not update:
@@ -62,7 +72,11 @@ print(f"torch {torch.__version__}: embedding and output layer share a matrix; Ad
 print("                             parameters   of them on   largest change   loss after")
 print("                                in all    its memory   / learning rate  100 updates")
 found = {}
-for name, model in {"tied": tied, "with weight_norm": normed, "with weight_norm, copied": copied}.items():
+for name, model in {
+    "tied": tied,
+    "with weight_norm": normed,
+    "with weight_norm, copied": copied,
+}.items():
     size = sum(parameter.numel() for parameter in model.parameters())
     found[name] = sharing, change, loss = train(model)
     print(f"  {name:24} {size:11,} {sharing:11} {change:16.2f} {loss:14.4f}")
