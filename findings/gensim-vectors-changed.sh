@@ -24,9 +24,8 @@ import numpy as np
 rng = np.random.default_rng(0)
 words, size = 2000, 50
 lengths = rng.lognormal(sigma=0.5, size=(words, 1))
-rows = (lengths * (rng.normal(size=(words, size)) + 1)).astype(
-    "float32"
-)  # all share a direction, as in real models
+# Words differ in length and share a direction, as in trained models.
+rows = (lengths * (rng.normal(size=(words, size)) + 1)).astype("float32")
 names = [f"word{i}" for i in range(words)]
 
 
