@@ -1,17 +1,21 @@
-"""The model of a checkpoint, built by fairseq."""
+"""The model of a checkpoint, and what it was trained on, by fairseq."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils, tasks
+from fairseq import checkpoint_utils, tasks, utils
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from ...checkpoints import Checkpoint
+from ...checkpoints.fairseq_checkpoint import options_of
+from ...data.binarized import training_counts
 from ...errors import UserError, first_line
 
 
@@ -21,7 +25,7 @@ def build_model(
     """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and
     its task, with the dictionary in `data` and other options by name."""
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
-    try:
+    with _one_line(checkpoint):
         if state.get("cfg") is not None:
             state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
         if state.get("args") is not None:
@@ -38,7 +42,56 @@ def build_model(
         model = task.build_model(state["cfg"].model, from_checkpoint=True)
         model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)
         return model.eval(), task
-    except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
+
+
+def count_targets(
+    checkpoints: Sequence[Checkpoint], data: str | Path, pair: tuple[str, str] | None
+) -> Tensor:
+    """`training_counts` (V,) of `data` by the options of models, of a language pair if they
+    translate; UserError if these would train on different sentences."""
+    counted: dict[str, Tensor] = {}
+    for checkpoint in checkpoints:
+        options = {**checkpoint.task_options, "data": str(data), "seed": 1}
+        if options.get("_name") not in tasks.TASK_DATACLASS_REGISTRY:  # extends this one, by name
+            options["_name"] = "language_modeling"
+        positions = None
+        if pair is not None:
+            upsampling = max(1, options.get("upsample_primary") or 1)  # -1 is none
+            options |= {"source_lang": pair[0], "target_lang": pair[1]}
+            options["upsample_primary"] = upsampling
+        else:
+            positions = checkpoint.model_options.get("max_target_positions")
+        longest = options_of(checkpoint.state, "dataset").get("max_tokens")
+        key = repr((options, positions, longest))
+        if key in counted:
+            continue
+        with _one_line(checkpoint):
+            cfg = OmegaConf.structured(FairseqConfig)  # what the options refer to
+            OmegaConf.set_struct(cfg, False)
+            cfg.task = OmegaConf.create(options, flags={"allow_objects": True})
+            task = tasks.setup_task(cfg.task, from_checkpoint=True)
+            if pair is None:
+                positions = positions or task.args.tokens_per_sample
+            positions = utils.resolve_max_positions(task.max_positions(), positions, longest)
+            counted[key] = training_counts(task, "train", positions)
+        first = next(iter(counted.values()))
+        if not counted[key].equal(first):
+            raise UserError(
+                f"{checkpoint}: found {int(counted[key].sum()):,} training targets in {data}, and "
+                f"others than the {int(first.sum()):,} of {checkpoints[0]}; measure them one at a "
+                "time"
+            )
+    return first
+
+
+@contextmanager
+def _one_line(checkpoint: Checkpoint) -> Iterator[None]:
+    """Makes a UserError of whatever fairseq raises, bare exceptions among them."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
         raise UserError(
             f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected "
             "one of a registered architecture, and the data folder that it was trained with"
