@@ -85,8 +85,9 @@ def group_shares(
     facts = {}
     if tokens_per_update is not None:
         columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
-        updates = settings["tokens"] / tokens_per_update
-        facts["window"] = window_advice(rarest_name, rows[rarest_name], updates)
+        if beta2 is None or beta2 < BEST:  # with that, AGG does not help
+            updates = settings["tokens"] / tokens_per_update
+            facts["window"] = window_advice(rarest_name, rows[rarest_name], updates)
         best = forgetting(counts, tokens_per_update, BEST)
         for beta in sorted({*BETAS, BEST if beta2 is None else beta2}):
             is_forgotten = forgotten(counts, tokens_per_update, beta)
@@ -156,8 +157,8 @@ def window_advice(name: str, row: Mapping[str, Any], updates: float) -> str:
     if window > updates / 2:
         return (
             f"AGG: K = 2N is {window:,} updates, above half an epoch of {updates:,.0f}, since the "
-            f"{name} occur fewer than four times each: take β₂ = {BEST}, or make tokens less rare, "
-            "by sub-words or fairseq-preprocess --thresholdsrc"
+            f"{name} occur fewer than four times on average: take β₂ = {BEST}, or make tokens less "
+            "rare, by sub-words or fairseq-preprocess --thresholdsrc"
         )
     fraction = name.removeprefix("rarest ").removesuffix("%")
     alpha = (row["most"] + 0.5) / updates  # between the counts of those that are rare, and others

@@ -34,7 +34,7 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     members.pop("medium")
     others = [group for group in members if group != "frequent"]
     titles = [f"I(W) {group}" for group in members]
-    titles += [f"cosine of {group} and frequent" for group in others]
+    titles += [f"cosine, {group} and frequent" for group in others]
     figure, panels = style.new_panels(len(titles), width=4.0)
     for index, (name, checkpoints) in enumerate(runs.items()):
         updates, curves = [], [[] for _ in titles]

@@ -83,13 +83,15 @@ def test_the_window_and_alpha_of_a_text(lm_data, capsys):
     """K = 2N, and the α with which the same tokens are rare in an epoch."""
     dictionary = load_dictionary(lm_data)
     counts, excluded = count_split(lm_data, dictionary), excluded_tokens(dictionary)
-    result = group_shares(lm_data, tokens_per_update=8)
-    window, fraction, alpha = map(float, re.findall(r" ([\d.]+)", result.facts["window"]))
-    assert window == math.ceil(2 * result["rarest 30%"]["updates_per_occurrence"])
+    result = group_shares(lm_data, tokens_per_update=8, rare_fraction=0.9)
+    window, fraction, alpha = map(float, re.findall(r" ([\d.]+)(?= |,|$)", result.facts["window"]))
+    assert window == math.ceil(2 * result["rarest 90%"]["updates_per_occurrence"])
     rare = rare_tokens(counts, counts.sum() / 8, alpha=alpha, excluded=excluded)
-    assert rare.equal(rarest(counts, fraction, excluded)) and fraction == 0.3
-    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8, "--rare-fraction", 0.01)
-    assert "above half an epoch of 123, since the rarest 1% occur fewer than four times" in printed
+    assert rare.equal(rarest(counts, fraction, excluded)) and fraction == 0.9
+    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8, "--beta2", 0.999)
+    assert "\nnothing is forgotten: keep β₂\n" in printed and "AGG" not in printed
+    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8)
+    assert "above half an epoch of 123, since the rarest 30% occur fewer than four" in printed
 
 
 def test_group_shares_refuses_options(lm_data):
