@@ -13,7 +13,7 @@ from ..data.binarized import count_split, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
-from ..functional.softmax_layer import chunk_rows
+from ..functional.chunks import chunk_rows
 from ..integrations import load_pretrained
 from .inputs import load_vocabulary
 

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from ..checkpoints import Checkpoint
 from ..errors import UserError
-from ..functional.softmax_layer import chunk_rows
+from ..functional.chunks import chunk_rows
 from .models.from_checkpoint import build_model
 from .output_layer import replaced_output_layer
 

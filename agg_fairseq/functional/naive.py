@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .candidates import Candidates
 from .gates import Gates
-from .unlikelihood import Candidates
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:

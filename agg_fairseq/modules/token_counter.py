@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional.gated_cross_entropy import HostCopy
+from ..functional.host_copy import HostCopy
 
 
 class TokenCounter(nn.Module):
