@@ -70,32 +70,29 @@ def excluded_tokens(dictionary: Any) -> Tensor:
 def training_counts(
     task: Any, split: str, max_positions: Any = None, epoch: int | None = None
 ) -> Tensor:
-    """The occurrences of each token as a target in what a task of fairseq trains on: `count_split`,
-    without the sentences and blocks that the task skips, and the parts of them that it cuts off.
+    """Counts each token as a target in what a task of fairseq trains on: `count_split`, without what
+    the task skips or cuts off. (V,) int64, over its target dictionary.
 
     Args:
         task: with its options as `cfg` or `args`.
         split: of the training, --train-subset.
-        max_positions: as of the task's `get_batch_iterator`; longer items are skipped.
+        max_positions: as of the task's `get_batch_iterator`; longer sentences are skipped.
         epoch: count only what this epoch has, a folder of several; None: all.
-
-    Returns:
-        (V,) int64, over the target dictionary of the task.
     """
     options = getattr(task, "cfg", None) or task.args
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
-    shards = folders(options.data)
+    shards = list(enumerate(folders(options.data), 1))
     counts = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
     total = 0
-    for shard in range(len(shards)) if epoch is None else [(epoch - 1) % len(shards)]:
+    for shard, folder in shards if epoch is None else [shards[(epoch - 1) % len(shards)]]:
         whole = count_split(
-            shards[shard],
+            folder,
             task.target_dictionary,
             split,
             languages if all(languages) else None,
             getattr(options, "upsample_primary", 1),
         )
-        counts += _without_skipped(task, split, shard + 1, max_positions, whole)
+        counts += _without_skipped(task, split, shard, max_positions, whole)
         total += int(whole.sum())
     trained = int(counts.sum())
     skips = f" of {total:,}, since training skips or cuts the others," if trained < total else ""
@@ -106,14 +103,13 @@ def training_counts(
 def _without_skipped(
     task: Any, split: str, epoch: int, max_positions: Any, whole: Tensor
 ) -> Tensor:
-    """The counts (V,) of what the task yields of a folder, whose files have the counts `whole`."""
+    """The counts (V,) of what the task yields in an epoch, whose files have the counts `whole`."""
     own = copy.copy(task)
     own.datasets = {}
     own.load_dataset(split, epoch=epoch, combine=True)
     dataset = own.dataset(split)
-    sizes = getattr(dataset, "tgt_sizes", None)  # of pairs
-    sizes = getattr(dataset, "sizes", None) if sizes is None else sizes
-    if sizes is None:  # of a task that defines its own, such as streams of text
+    sizes = getattr(dataset, "tgt_sizes", getattr(dataset, "sizes", None))
+    if sizes is None:  # of a task of its own kind, such as streams of text
         return whole
     kept, skipped = np.arange(len(dataset)), []
     if max_positions is not None:
@@ -126,12 +122,11 @@ def _without_skipped(
             counts += torch.bincount(torch.cat(block), minlength=len(counts))
         return counts
 
-    if int(sizes.sum()) != int(whole.sum()) or len(dataset[0]["target"]) != sizes[0]:
-        # it cuts sentences, or adds tokens, such as --add-bos-token
-        counts = count(kept)
-        counts[task.target_dictionary.pad()] = 0
-        return counts
-    return whole - count(skipped)
+    if int(sizes.sum()) == int(whole.sum()) and len(dataset[0]["target"]) == sizes[0]:
+        return whole - count(skipped)
+    counts = count(kept)  # it cuts sentences, or adds tokens, such as --add-bos-token
+    counts[task.target_dictionary.pad()] = 0
+    return counts
 
 
 def count_split(

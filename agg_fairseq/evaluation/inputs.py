@@ -44,7 +44,7 @@ def load_vocabulary(
                 f"found {' and '.join(kinds)}; expected models of one task and its languages"
             )
         (pair,) = found
-        counts = count_targets(list(models.values()), data, pair)
+        counts = count_targets(models.values(), data, pair)
         vocabulary = BinarizedVocabulary.load(data, pair, counts)
         for model in models.values():
             model.check_vocabulary(len(vocabulary.tokens), data)

@@ -31,7 +31,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.metrics import frequency_mass_groups
 from agg_fairseq.plots import frequencies
-from tests.commands import TRANSLATION, save_checkpoint, save_model
+from tests.commands import LANGUAGE_MODEL, TRANSLATION, save_checkpoint
 from tests.conftest import ROOT, USER_DIR, run_command
 from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for
 from tests.unit.test_pages import PAGES, README
@@ -183,31 +183,26 @@ def test_a_checkpoint_of_fairseq_0_9_of_another_criterion(lm_data, tmp_path):
     assert torch.equal(found(tokens)[0], model.eval()(tokens)[0])
 
 
-def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
+def test_whatever_reads_counts_reads_all_parts_and_folders(lm_data, tmp_path):
     """The tokens beyond the head of a dictionary count as the unknown word."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
-    _, task, *_ = build(data, "--criterion", "mle", "--output-dictionary-size", 30)
-    whole, unknown = count_split(data, task.dictionary), task.dictionary.unk()
-    expected = whole[:30].clone()
-    expected[unknown] += whole[30:].sum()
-    assert training_counts(task, "train").equal(expected)
-    for suffix in ("bin", "idx"):
-        # fairseq reads it as more of train
+    for suffix in ("bin", "idx"):  # fairseq reads it as more of train
         shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")
-    assert count_split(data, task.dictionary, combine=False).equal(whole)
-    both = f"{data}:{lm_data}"
-    _, task, *_ = build(both, "--criterion", "mle")
-    first = whole + count_split(data, task.dictionary, "valid")
-    assert training_counts(task, "train", epoch=3).equal(first), "the first folder again"
-    whole += first
-    for counts in (training_counts(task, "train"), BinarizedVocabulary.load(both).counts):
-        assert counts.equal(whole)
+    both, dictionary = f"{data}:{lm_data}", load_dictionary(lm_data)
+    part = count_split(data, dictionary, combine=False)
+    whole = 2 * part + count_split(data, dictionary, "valid")
+    assert BinarizedVocabulary.load(both).counts.equal(whole)
     curve = frequencies({"both": both}).axes[0].lines[0].get_ydata()
     assert list(curve) == sorted(whole[whole > 0].tolist(), reverse=True)
     texts = tmp_path / "t.jsonl"
     texts.write_text(json.dumps(dict.fromkeys(("prefix", "continuation", "reference"), "w0 w1")))
-    groups = frequency_mass_groups(whole, excluded=excluded_tokens(task.dictionary)).sizes()
+    groups = frequency_mass_groups(whole, excluded=excluded_tokens(dictionary)).sizes()
     assert text_metrics({"t": texts}, both).facts["groups"] == groups
+    _, task, *_ = build(both, "--criterion", "mle", "--output-dictionary-size", 30)
+    for epoch, expected in ((None, whole), (2, part), (4, part)):
+        head = expected[:30].clone()
+        head[dictionary.unk()] += expected[30:].sum()
+        assert training_counts(task, "train", epoch=epoch).equal(head)
 
 
 @pytest.mark.parametrize(
@@ -220,14 +215,18 @@ def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
         ("lm", "--add-bos-token"),
         ("mt", "--max-source-positions 8"),
         ("mt", "--max-target-positions 9 --truncate-source"),
+        ("mt", "--upsample-primary 3"),
     ],
 )
 def test_counts_are_of_what_is_trained_on(kind, options, lm_data, mt_data, tmp_path, caplog):
-    """Those of the batches of an epoch, for gates, output layers and measures; the log has the
-    difference."""
+    """Those of the batches of an epoch, in two parts, for gates, output layers and measures. The log
+    has the difference; models of other counts are refused."""
     caplog.set_level("INFO")
-    data = lm_data if kind == "lm" else mt_data
-    base = (*LM, "--arch", "transformer_lm_unigram") if kind == "lm" else MT
+    data = shutil.copytree(lm_data if kind == "lm" else mt_data, tmp_path / "bin")
+    for path in data.glob("valid.*"):
+        shutil.copy(path, data / path.name.replace("valid", "train1"))
+    base = (*LM, "--arch", "transformer_lm_unigram")
+    base = base if kind == "lm" else (*MT, "--upsample-primary", "1")
     agps = ("--criterion", "agps", "--agps-rare-rank", 20)
     cfg = configuration(data, *agps, *options.split(), base=base)
     task = tasks.setup_task(cfg.task)
@@ -242,22 +241,17 @@ def test_counts_are_of_what_is_trained_on(kind, options, lm_data, mt_data, tmp_p
     if kind == "lm":
         assert model.decoder.output_projection.counts.equal(expected)
     trainer.save_checkpoint(str(tmp_path / "c.pt"), {"train_iterator": {"epoch": 1}})
-    checkpoint = Checkpoint(tmp_path / "c.pt")
-    assert load_vocabulary({"model": checkpoint}, data).counts.equal(expected)
-    whole = BinarizedVocabulary.load(data, checkpoint.languages).counts
-    skips = f" of {whole.sum():,}, since training skips or cuts the others," * (
-        expected.sum() < whole.sum()
-    )
+    models = {"model": Checkpoint(tmp_path / "c.pt")}
+    assert load_vocabulary(models, f"{data}:{data}").counts.equal(2 * expected)
+    whole = BinarizedVocabulary.load(data, models["model"].languages).counts
+    skips = f" of {whole.sum():,}, since training skips or cuts the others,"
+    skips *= int(expected.sum() < whole.sum())
     assert f"found {expected.sum():,} target tokens{skips} in train" in caplog.text
-    assert not whole.equal(expected)
-    others = {
-        "model": checkpoint,
-        "other": Checkpoint(save_model(tmp_path / "o.pt", data, base=base)),
-    }
-    with pytest.raises(
-        UserError, match=f"o.pt: found {whole.sum():,} training targets in .*; measure"
-    ):
-        load_vocabulary(others, data)
+    other = LANGUAGE_MODEL if kind == "lm" else {**TRANSLATION, "upsample_primary": 1}
+    weight = torch.randn(len(expected), 4)
+    models["other"] = Checkpoint(save_checkpoint(tmp_path / "o.pt", weight, other))
+    with pytest.raises(UserError, match=f"found {whole.sum():,} training targets in .*; measure"):
+        load_vocabulary(models, data)
 
 
 @pytest.mark.parametrize("implementation", ["raw", "cached"])
@@ -277,24 +271,6 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:-4])
         with pytest.raises(UserError, match="bytes, where the .idx says"):
             count_split(tmp_path, dictionary)
-
-
-def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
-    """Covers --upsample-primary, of which a language model has none."""
-    data = shutil.copytree(mt_data, tmp_path / "bin")
-    for path in data.glob("valid.*"):
-        shutil.copy(path, data / path.name.replace("valid", "train1"))
-    cfg = configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT)
-    task = tasks.setup_task(cfg.task)
-    task.load_dataset("train", combine=True)
-    expected = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
-    for item in task.dataset("train"):
-        expected += torch.bincount(item["target"], minlength=len(expected))
-    assert torch.equal(training_counts(task, "train"), expected)
-    options = {**TRANSLATION, "upsample_primary": 3}
-    model = save_checkpoint(tmp_path / "c.pt", torch.randn(len(expected), 4), options)
-    found = load_vocabulary({"model": Checkpoint(model)}, f"{data}:{data}")  # two shards
-    assert torch.equal(found.counts, 2 * expected), "in measures as in training"
 
 
 def test_the_pages_name_every_criterion():

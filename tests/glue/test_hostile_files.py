@@ -123,19 +123,14 @@ def test_a_damaged_split_is_whole_or_refused(files, suffix, tmp_path):
     fuzz(check, path.read_bytes(), files)
 
 
-@pytest.mark.parametrize("damage", ["magic", "no .idx"])
-def test_a_damaged_part_of_a_split_is_not_absent(damage, tmp_path):
+def test_a_damaged_part_of_a_split_is_not_absent(tmp_path):
     """fairseq takes a part whose .idx has another first byte for the end of the split."""
     split(tmp_path, [[0, 1, 2], [3, 2]])
     for suffix in ("bin", "idx"):
         shutil.copy(tmp_path / f"train.{suffix}", tmp_path / f"train1.{suffix}")
-    assert count_split(tmp_path, Dictionary()).tolist() == [2, 2, 4, 2]
     index = tmp_path / "train1.idx"
-    if damage == "magic":
-        index.write_bytes(b"X" + index.read_bytes()[1:])
-    else:
-        index.unlink()
-    with pytest.raises(UserError, match="train1"):
+    index.write_bytes(b"X" + index.read_bytes()[1:])
+    with pytest.raises(UserError, match="train1: unreadable .idx"):
         count_split(tmp_path, Dictionary())
 
 

@@ -1,8 +1,7 @@
-"""The model of a checkpoint, and what it was trained on, by fairseq."""
+"""The model of a checkpoint, built by fairseq; and the tokens that it was trained on."""
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def build_model(
     """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and
     its task, with the dictionary in `data` and other options by name."""
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
-    with _one_line(checkpoint):
+    try:
         if state.get("cfg") is not None:
             state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
         if state.get("args") is not None:
@@ -42,60 +41,44 @@ def build_model(
         model = task.build_model(state["cfg"].model, from_checkpoint=True)
         model.load_state_dict(dict(state["model"]), strict=True, model_cfg=state["cfg"].model)
         return model.eval(), task
-
-
-def count_targets(
-    checkpoints: Sequence[Checkpoint], data: str | Path, pair: tuple[str, str] | None
-) -> Tensor:
-    """`training_counts` (V,) of `data` by the options of models, of a language pair if they
-    translate; UserError if these would train on different sentences."""
-    counted: dict[str, Tensor] = {}
-    for checkpoint in checkpoints:
-        options = {**checkpoint.task_options, "data": str(data), "seed": 1}
-        if options.get("_name") not in tasks.TASK_DATACLASS_REGISTRY:  # extends this one, by name
-            options["_name"] = "language_modeling"
-        positions = None
-        if pair is not None:
-            upsampling = max(1, options.get("upsample_primary") or 1)  # -1 is none
-            options |= {"source_lang": pair[0], "target_lang": pair[1]}
-            options["upsample_primary"] = upsampling
-        else:
-            positions = checkpoint.model_options.get("max_target_positions")
-        longest = options_of(checkpoint.state, "dataset").get("max_tokens")
-        key = repr((options, positions, longest))
-        if key in counted:
-            continue
-        with _one_line(checkpoint):
-            cfg = OmegaConf.structured(FairseqConfig)  # what the options refer to
-            OmegaConf.set_struct(cfg, False)
-            cfg.task = OmegaConf.create(options, flags={"allow_objects": True})
-            task = tasks.setup_task(cfg.task, from_checkpoint=True)
-            if pair is None:
-                positions = positions or task.args.tokens_per_sample
-            positions = utils.resolve_max_positions(task.max_positions(), positions, longest)
-            counted[key] = training_counts(task, "train", positions)
-        first = next(iter(counted.values()))
-        if not counted[key].equal(first):
-            raise UserError(
-                f"{checkpoint}: found {int(counted[key].sum()):,} training targets in {data}, and "
-                f"others than the {int(first.sum()):,} of {checkpoints[0]}; measure them one at a "
-                "time"
-            )
-    return first
-
-
-@contextmanager
-def _one_line(checkpoint: Checkpoint) -> Iterator[None]:
-    """Makes a UserError of whatever fairseq raises, bare exceptions among them."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
+    except Exception as error:  # fairseq raises whatever it likes, bare exceptions among them
         raise UserError(
             f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected "
             "one of a registered architecture, and the data folder that it was trained with"
         ) from error
+
+
+def count_targets(
+    checkpoints: Iterable[Checkpoint], data: str | Path, pair: tuple[str, str] | None
+) -> Tensor:
+    """`training_counts` (V,) of `data` with the options of models of a language pair, or of
+    language models; UserError if these would train on different sentences."""
+    counted: dict[str, Tensor] = {}
+    for checkpoint in checkpoints:
+        options = {**checkpoint.task_options, "data": str(data), "seed": 1}
+        positions = checkpoint.model_options.get("max_target_positions")
+        longest = options_of(checkpoint.state, "dataset").get("max_tokens")
+        key = repr((options, positions, longest))
+        if key in counted:
+            continue
+        if options.get("_name") not in tasks.TASK_DATACLASS_REGISTRY:  # extends this one, by name
+            options["_name"] = "language_modeling"
+        if pair is not None:
+            options |= {"source_lang": pair[0], "target_lang": pair[1]}
+        cfg = OmegaConf.structured(FairseqConfig)  # what the options refer to
+        OmegaConf.set_struct(cfg, False)
+        cfg.task = OmegaConf.create(options, flags={"allow_objects": True})
+        task = tasks.setup_task(cfg.task, from_checkpoint=True)
+        limit = task.max_positions() if pair else positions or task.args.tokens_per_sample
+        positions = utils.resolve_max_positions(limit, longest)
+        counted[key] = training_counts(task, "train", positions)
+        first = next(iter(counted.values()))
+        if not counted[key].equal(first):
+            raise UserError(
+                f"{checkpoint}: found {int(counted[key].sum()):,} training targets in {data}, and "
+                f"{int(first.sum()):,} of the first model; measure them one at a time"
+            )
+    return first
 
 
 def model_name(checkpoint: Checkpoint) -> str | None:
