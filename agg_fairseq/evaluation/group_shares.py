@@ -65,8 +65,8 @@ def group_shares(
     for index, group in enumerate(GROUPS):
         members[group] = of_token == index
     members["total"] = occurs  # special targets too
-    rarest_name = f"rarest {100 * rare_fraction:g}%"
-    members[rarest_name] = occurs & rarest(counts, rare_fraction, excluded)
+    rarest_row = f"rarest {100 * rare_fraction:g}%"
+    members[rarest_row] = occurs & rarest(counts, rare_fraction, excluded)
     # with special tokens that are targets of another split alone
     unseen = ~occurs & (~excluded | (sum(splits.values()) > 0))
     if unseen.any():
@@ -85,9 +85,10 @@ def group_shares(
     facts = {}
     if tokens_per_update is not None:
         columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
-        if beta2 is None or beta2 < BEST:  # with that, AGG does not help
+        # with `BEST`, AGG does not help
+        if rows[rarest_row]["types"] and (beta2 is None or beta2 < BEST):
             updates = settings["tokens"] / tokens_per_update
-            facts["window"] = window_advice(rarest_name, rows[rarest_name], updates)
+            facts["window"] = window_advice(rare_fraction, rows[rarest_row], updates)
         best = forgetting(counts, tokens_per_update, BEST)
         for beta in sorted({*BETAS, BEST if beta2 is None else beta2}):
             is_forgotten = forgotten(counts, tokens_per_update, beta)
@@ -149,34 +150,24 @@ def _row(
     return row
 
 
-def window_advice(name: str, row: Mapping[str, Any], updates: float) -> str:
-    """Options of AGG in words, from the row of the rarest tokens, and the updates of an epoch."""
-    if not row["types"]:
-        return f"AGG: found no {name}; there is nothing to gate"
+def window_advice(fraction: float, row: Mapping[str, Any], updates: float) -> str:
+    """Options of AGG in words, from the row of its rarest tokens, and the updates of an epoch."""
     window = math.ceil(2 * row["updates_per_occurrence"])
     if window > updates / 2:
         return (
             f"AGG: K = 2N is {window:,} updates, above half an epoch of {updates:,.0f}, since the "
-            f"{name} occur fewer than four times on average: take β₂ = {BEST}, or make tokens less "
-            "rare, by sub-words or fairseq-preprocess --thresholdsrc"
+            f"rarest {100 * fraction:g}% occur fewer than four times on average: take β₂ = {BEST}, "
+            "or make tokens less rare, by sub-words or fairseq-preprocess --thresholdsrc"
         )
-    fraction = name.removeprefix("rarest ").removesuffix("%")
+    text = f"AGG: --agg-window {window} (K = 2N), with --agg-rare-fraction {fraction:g}"
     alpha = (row["most"] + 0.5) / updates  # between the counts of those that are rare, and others
-    return (
-        f"AGG: --agg-window {window} (K = 2N), with --agg-rare-fraction {float(fraction) / 100:g} "
-        f"or --agg-alpha {alpha:.3g}"
-    )
+    return f"{text} or --agg-alpha {alpha:.3g}" if alpha < 1 else text
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """What `BEST` changes, in words: by the rule, and as it was measured.
-
-    Args:
-        change: predicted relative change of the perplexity.
-        s: share of the targets that are forgotten.
-        tokens: number of training tokens.
-        unknown: share of the targets of another split that never occur in training.
-    """
+    """What `BEST` changes, in words: by the rule, as a relative `change` of the perplexity, and as
+    it was measured, with a share s of forgotten targets and training `tokens`. `unknown` is the
+    share of the targets of another split that never occur in training."""
     if not s:
         return "nothing is forgotten: keep β₂"
     if change >= 0:
@@ -187,16 +178,11 @@ def prediction(change: float, s: float, tokens: int, epochs: float, unknown: flo
             measured = f"with s of {low}% to {high}%, {least:+}% to {most:+}% was measured"
     if s < 0.01:
         measured = "with s below 1%, nearly nothing was gained: keep β₂"
-    text = (
-        f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%} by the rule; {measured}"
-    )
-    if unknown > MOST_UNKNOWN:
-        text += (
-            f"; without the {unknown:.1%} of targets that never occur in training, whose loss no "
-            "rule predicts"
-        )
-    if tokens < FEWEST_TOKENS:
-        text += f"; unreliable below {FEWEST_TOKENS:,} tokens, which teach little about rare ones"
-    if epochs > MOST_EPOCHS:
-        text += f"; half as much with more than {MOST_EPOCHS} epochs"
-    return text
+    caveats = {
+        f"without the {unknown:.1%} of targets that never occur in training": unknown
+        > MOST_UNKNOWN,
+        f"unreliable below {FEWEST_TOKENS:,} tokens": tokens < FEWEST_TOKENS,
+        f"half as much with more than {MOST_EPOCHS} epochs": epochs > MOST_EPOCHS,
+    }
+    rule = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%} by the rule"
+    return "; ".join([rule, measured, *(text for text, holds in caveats.items() if holds)])
