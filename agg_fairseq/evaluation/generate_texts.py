@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from ..checkpoints import Checkpoint
 from ..checkpoints.output_embedding import check_finite
-from ..data.binarized import load_dictionary, read_tokens
+from ..data.binarized import folders, load_dictionary, read_tokens
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..fairseq_plugin.decoding import continuation
@@ -137,7 +137,7 @@ def _blocks(
     """Batches of blocks of a split, one after the other; their settings; the number of tokens that
     are in no block."""
     parts = []
-    for part in read_tokens(data, dictionary, split):
+    for part in read_tokens(folders(data)[0] / split, dictionary):
         parts.append(torch.from_numpy(part.astype("int64")))
     size, tokens = sum(lengths), sum(map(len, parts))
     if tokens < size:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..checkpoints import Checkpoint, Models, PretrainedModel
-from ..data.binarized import count_tokens, load_dictionary
+from ..data.binarized import count_split, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
@@ -50,12 +50,12 @@ class BinarizedText:
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Reads the split: fairseq would score what a damaged index says."""
-        file = vocabulary.path_of(self.split).name
-        count_tokens(self.data, vocabulary.dictionary, file)
+        dictionaries = {vocabulary.languages: vocabulary.dictionary}
         if vocabulary.languages is not None:
             source, target = vocabulary.languages
-            dictionary = load_dictionary(self.data, f"dict.{source}.txt")
-            count_tokens(self.data, dictionary, f"{file.removesuffix(target)}{source}")
+            dictionaries[target, source] = load_dictionary(self.data, f"dict.{source}.txt")
+        for languages, dictionary in dictionaries.items():
+            count_split(self.data, dictionary, self.split, languages, combine=False)
 
     def settings(
         self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary

@@ -90,7 +90,7 @@ def generate(lm_data, tmp_path, capsys):
 def stream(lm_data):
     """The words of the test split, as the dictionary has them."""
     dictionary = load_dictionary(lm_data)
-    tokens = next(read_tokens(lm_data, dictionary, "test"))
+    tokens = next(read_tokens(lm_data / "test", dictionary))
     return [dictionary[token] for token in tokens]
 
 
@@ -205,11 +205,11 @@ def test_columns_of_text_metrics(tmp_path, capsys):
 
 
 def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
-    """Of the most frequent word, and of the rarest one, the last in the dictionary; `never` is in
-    no group."""
+    """Of the most frequent word, and of the rarest one, the last in the dictionary; a text of
+    another dictionary is refused."""
     words = [line.split()[0] for line in read_lines(lm_data / "dict.txt")]
     rarest = next(word for word in reversed(words) if not word.startswith("madeupword"))
-    texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 never", f"{rarest} </s>"])
+    texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 <unk>", f"{rarest} </s>"])
     path = write_texts(tmp_path / "m.jsonl", *texts)
     printed = run(capsys, "text-metrics", path, "--data", lm_data)
     table = cells(printed)
@@ -217,6 +217,9 @@ def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
         assert table[row]["frequent (%)"] == frequent
         assert table[row]["very rare (%)"] == very_rare
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
+    other = write_texts(tmp_path / "other.jsonl", ["w0 never"], ["w0"])
+    words = "found 1 of 2 tokens of other, such as 'never', not in dict.txt; expected the model's"
+    assert words in refused(capsys, "text-metrics", other, "--data", lm_data)
 
 
 def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):

@@ -136,6 +136,7 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
+        self.max_positions: Any = None  # of the items of the training split
         # Has this worker run out of data, so that it repeats its first micro-batch?
         self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
@@ -290,9 +291,9 @@ class LikelihoodCriterion(FairseqCriterion):
     def prepare(self) -> None:
         """Called once, when the training split has been loaded."""
 
-    def count_targets(self) -> Tensor:
-        """Counts each token as a target in the training split, (V,) int64."""
-        return training_counts(self.task, self.cfg.train_subset)
+    def count_targets(self, epoch: int | None = None) -> Tensor:
+        """Counts each token as a target in the training, or in one of its epochs: (V,) int64."""
+        return training_counts(self.task, self.cfg.train_subset, self.max_positions, epoch)
 
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins: a higher number than before says that the previous one
@@ -430,6 +431,7 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
         if dataset is not task.datasets.get(listener.cfg.train_subset):
             return original(dataset, *args, **kwargs)
+        listener.max_positions = kwargs.get("max_positions")
         made_for_each_epoch = (
             kwargs.get("disable_iterator_cache")
             or kwargs.get("update_epoch_batch_itr")
