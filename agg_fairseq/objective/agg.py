@@ -10,7 +10,7 @@ from torch import Tensor
 from ..functional import Gates, agg_gates, rare_tokens
 from ..functional.softmax_layer import compiled
 from ..modules import TokenCounter
-from .likelihood import Average, Objective, sum_over_workers
+from .likelihood import Average, Objective
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class AggObjective(Objective):
         appearances, updates = self.counter.appearances, self.counter.updates
         if self.count_current_batch:
             current = self.counter.current.clone()
-            sum_over_workers(current)
+            self.sum_over_workers(current)
             return self._gates_from(appearances + current, updates + 1)
         if not updates:
             return None
