@@ -122,8 +122,9 @@ class TokenCounter(nn.Module):
         self._store_arrived()
         return vars(self)
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The window, or without one the sums, and the update under way."""
+    def get_extra_state(self) -> tuple[dict[str, Any]]:
+        """The window, or without one the sums, and the update under way; in a tuple, since
+        torch.distributed.checkpoint expects tensors of the same sizes in a dictionary."""
         self._store_arrived()
         state = {
             "vocabulary": len(self.appearances),
@@ -131,20 +132,23 @@ class TokenCounter(nn.Module):
             "current": self.current.cpu().clone(),
         }
         if self.window is None:
-            return state | {"appearances": self.appearances.cpu().clone()}
+            return (state | {"appearances": self.appearances.cpu().clone()},)
         empty = torch.empty(0, dtype=torch.int32)
-        return state | {
+        window = {
             "sizes": torch.tensor([len(slot[0]) for slot in self._slots], dtype=torch.int64),
             "updates": torch.tensor([slot[2] for slot in self._slots], dtype=torch.int64),
             "tokens": torch.cat([empty, *(slot[0] for slot in self._slots)]),
             "counts": torch.cat([empty, *(slot[1] for slot in self._slots)]),
         }
+        return (state | window,)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: Any) -> None:
         """Restores a state of `get_extra_state`, its window included, from any device.
 
         ValueError for another vocabulary, or if only one of the two has a window.
         """
+        if isinstance(state, tuple):  # not in older checkpoints
+            (state,) = state
         size = len(self.appearances)
         if state["vocabulary"] != size:
             found = state["vocabulary"]

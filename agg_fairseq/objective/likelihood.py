@@ -44,7 +44,8 @@ class Objective(nn.Module):
     """Likelihood with weighted terms. A subclass sets `current_gates`, or overrides what follows.
 
     `state_dict()` is what training needs to go on exactly from here, between updates the same on
-    every worker.
+    every worker. `torch.save`, `torch.distributed.checkpoint` and accelerate, after
+    `register_for_checkpointing(objective)`, take it; safetensors, and so `prepare`, take tensors only.
 
     One update is any number of micro-batches and then one end:
 
