@@ -48,6 +48,9 @@ def build_optimizer(trainer: Any) -> None:
         # a wrapper for several workers would have the parameters of the placeholder
         trainer._wrapped_model = None
     attaches = hasattr(OPTIMIZER_REGISTRY.get(trainer.cfg.optimizer._name), "attach")
+    if attaches and trainer.cfg.optimization.use_bmuf:
+        # which has put down the parameters in their order
+        fail(f"--optimizer {trainer.cfg.optimizer._name}: found --use-bmuf; expected one of them")
     if attaches and common.fp16:
         common.fp16_no_flatten_grads = True
     _build_optimizer(trainer)

@@ -1,6 +1,7 @@
 """Exact counts of each token over the last K updates."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ class TokenCounter(nn.Module):
 
     appearances: Tensor  # (V,) int64, a: the sum over the window
     current: Tensor  # (V,) int64: the tokens of the update under way, not yet in the window
+    # No buffers: DistributedDataParallel replaces those by the ones of the first worker.
     updates: int  # in the window, at most K; 0 without a window
     window: int | None  # K
     most_slots: int | None  # which hold K / most_slots updates each; None: one update in each
@@ -46,9 +48,8 @@ class TokenCounter(nn.Module):
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
-        zeros = torch.zeros(vocabulary, dtype=torch.int64)
-        self.register_buffer("appearances", zeros, persistent=False)
-        self.register_buffer("current", zeros.clone(), persistent=False)
+        self.appearances = torch.zeros(vocabulary, dtype=torch.int64)
+        self.current = torch.zeros_like(self.appearances)
         self.updates, self.most_slots = 0, None
         # tokens and counts, int32, on the CPU; and the number of updates
         self._slots: deque[tuple[Tensor, Tensor, int]] = deque()
@@ -56,6 +57,11 @@ class TokenCounter(nn.Module):
         self.window = window
         if window is not None:
             self.resize(window)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TokenCounter":
+        """Moves the counts as well, which are no buffers."""
+        self.appearances, self.current = fn(self.appearances), fn(self.current)
+        return super()._apply(fn, recurse)
 
     def resize(self, window: int) -> None:
         """Sets K >= 1; a smaller one forgets the oldest updates."""
@@ -116,8 +122,9 @@ class TokenCounter(nn.Module):
         self._store_arrived()
         return vars(self)
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The window, or without one the sums, and the update under way."""
+    def get_extra_state(self) -> tuple[dict[str, Any]]:
+        """The window, or without one the sums, and the update under way; in a tuple, since
+        torch.distributed.checkpoint expects tensors of the same sizes in a dictionary."""
         self._store_arrived()
         state = {
             "vocabulary": len(self.appearances),
@@ -125,20 +132,23 @@ class TokenCounter(nn.Module):
             "current": self.current.cpu().clone(),
         }
         if self.window is None:
-            return state | {"appearances": self.appearances.cpu().clone()}
+            return (state | {"appearances": self.appearances.cpu().clone()},)
         empty = torch.empty(0, dtype=torch.int32)
-        return state | {
+        window = {
             "sizes": torch.tensor([len(slot[0]) for slot in self._slots], dtype=torch.int64),
             "updates": torch.tensor([slot[2] for slot in self._slots], dtype=torch.int64),
             "tokens": torch.cat([empty, *(slot[0] for slot in self._slots)]),
             "counts": torch.cat([empty, *(slot[1] for slot in self._slots)]),
         }
+        return (state | window,)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: Any) -> None:
         """Restores a state of `get_extra_state`, its window included, from any device.
 
         ValueError for another vocabulary, or if only one of the two has a window.
         """
+        if isinstance(state, tuple):  # not in older checkpoints
+            (state,) = state
         size = len(self.appearances)
         if state["vocabulary"] != size:
             found = state["vocabulary"]

@@ -176,6 +176,7 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys):
     for *options, words in (
         ("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1, "alpha 0.1 and rare_fraction 0.2"),
         ("mle", "--ddp-backend", "slowmo", "expected pytorch_ddp or legacy_ddp"),
+        ("agg", "--use-bmuf", "drift apart; expected to train without it"),
         ("freeze_rare", "--freeze-below", 1, "--freeze-below between 0 and 1"),
         ("unlikelihood_sequence", "expected at most --tokens-per-sample 16, got 50"),
     ):

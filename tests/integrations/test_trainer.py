@@ -52,7 +52,7 @@ def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch, window):
     counter = gated.objective.counter
     assert counter.window == 12 and (10 if window is None else 12) <= counter.updates <= 12
     assert counter.appearances.sum() == counter.updates * 2 * 11
-    assert (len(counter.get_extra_state()["sizes"]) <= 5) == (window is None)
+    assert (len(counter.get_extra_state()[0]["sizes"]) <= 5) == (window is None)
 
 
 def test_trainer_trains_as_with_its_own_loss(tmp_path):
@@ -77,7 +77,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
         )  # fmt: skip
         training.train(**more)
         assert training.state.global_step == 8
-        return model.state_dict(), gated.state_dict()["counter._extra_state"]
+        return model.state_dict(), gated.state_dict()["counter._extra_state"][0]
 
     weights, counts = trained()
     folder = (tmp_path / "run" / "checkpoint-5").rename(tmp_path / "elsewhere")
@@ -87,7 +87,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
         assert found_counts[name].equal(counts[name])
     assert "GatedLoss" not in (folder / "trainer_state.json").read_text() + caplog.text
     schedule = torch.load(folder / "scheduler.pt", weights_only=True)
-    assert schedule.pop("gated_loss")["counter._extra_state"]["sizes"].numel() == 4
+    assert schedule.pop("gated_loss")["counter._extra_state"][0]["sizes"].numel() == 4
     torch.save(schedule, folder / "scheduler.pt")
     _, found_counts = trained(resume_from_checkpoint=str(folder))
     assert found_counts["sizes"].numel() == 3
@@ -164,5 +164,5 @@ def test_several_workers_and_compiled_models_train_as_one(tmp_path):
     for kind, found in together:
         assert_same(found, alone[kind], 1e-5 if kind == "Trainer" else 1e-12)
         for name in ("sizes", "tokens", "counts") if kind != "agps" else ():
-            states = [one["counts"]["counter._extra_state"] for one in (found, alone[kind])]
+            states = [one["counts"]["counter._extra_state"][0] for one in (found, alone[kind])]
             assert states[0][name].equal(states[1][name])

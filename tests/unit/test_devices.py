@@ -127,7 +127,7 @@ def three_updates(h, w, u, name):
         objective.commit_update()
     assert {buffer.device.type for buffer in objective.buffers()} <= {h.device.type}
     if objective.counter is not None:
-        state = objective.counter.get_extra_state()
+        (state,) = objective.counter.get_extra_state()
         assert {value.device.type for value in state.values() if torch.is_tensor(value)} == {"cpu"}
     return output[:3]
 

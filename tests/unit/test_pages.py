@@ -359,11 +359,6 @@ def performance_on_a_gpu():
     larger, unpadded = earlier
     yield f"torch.compile {words.format_map(larger)}"
     yield f"{unpadded['compiled cross_entropy']} ms, {unpadded['mle']:.2f}, {unpadded['agg']}"
-    milliseconds = {}
-    for name, number in next(iter(about["claims"].values())).items():
-        milliseconds[name] = f"{number + 1e-9:.2f}"  # 1.245 is 1.25
-    words = "takes {EmbeddingAdam} ms, of AdamW {AdamW, foreach}, fused {AdamW, fused}"
-    yield words.format_map(milliseconds)
     to_mle = ratios(of_f2, "MefMax", "mle")
     yield f"MefMax takes {to_mle[0]:.2f} and {to_mle[1]:.2f} times as long as mle"
     of_alone = facts("gpu-f2")

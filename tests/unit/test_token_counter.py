@@ -52,7 +52,7 @@ def test_state_survives_a_file(filled, window):
         first.add(torch.tensor([update % V, 0]))
         first.commit()
     first.add(torch.tensor([4]))
-    tokens = first.get_extra_state().get("tokens", torch.empty(0, dtype=torch.int32))
+    tokens = first.get_extra_state()[0].get("tokens", torch.empty(0, dtype=torch.int32))
     assert len(tokens) <= 2 * filled and tokens.dtype == torch.int32  # not in proportion to V
     torch.save(first.state_dict(), file := io.BytesIO())
     file.seek(0)
@@ -77,7 +77,7 @@ def test_slots_of_several_updates_count_exactly_and_are_forgotten_together():
         assert counter.updates in ((update,) if update < 10 else (8, 9, 10))
         expected = torch.cat(seen[-counter.updates :])
         assert counter.appearances.equal(torch.bincount(expected, minlength=20))
-        assert len(counter.get_extra_state()["sizes"]) <= 4
+        assert len(counter.get_extra_state()[0]["sizes"]) <= 4
         restored = TokenCounter(20, window=10)
         restored.most_slots = 4
         restored.set_extra_state(counter.get_extra_state())

@@ -57,9 +57,10 @@ from ..output_layer import (
 
 logger = logging.getLogger(__name__)
 
+DRIFT = "lets the weights of the workers drift apart"
 REFUSED_BACKENDS = {
     "fully_sharded": "leaves each worker a part of the output embedding",
-    "slowmo": "lets the weights of the workers drift apart",
+    "slowmo": DRIFT,
 }
 """Values of --ddp-backend under which the workers do not all hold the same whole W."""
 
@@ -84,6 +85,7 @@ class CriterionConfig(FairseqDataclass):
     train_subset: str = II("dataset.train_subset")
     update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
     ddp_backend: str = II("distributed_training.ddp_backend")
+    use_bmuf: bool = II("optimization.use_bmuf")
 
 
 @dataclass
@@ -122,6 +124,8 @@ class LikelihoodCriterion(FairseqCriterion):
                 f"found --ddp-backend {cfg.ddp_backend}, which {reason}; expected pytorch_ddp or "
                 "legacy_ddp"
             )
+        if cfg.use_bmuf:
+            raise ValueError(f"found --use-bmuf, which {DRIFT}; expected to train without it")
         if self.counts_tokens:
             check_one_dictionary(task)
         self.cfg = cfg
