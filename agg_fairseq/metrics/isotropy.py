@@ -222,7 +222,7 @@ def principal_projection(weight: Tensor) -> Tensor:
 
 
 def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
-    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,), if given."""
+    """The rows in order, in float64, a chunk at a time; minus `center` (D,), if given."""
     for rows in weight.detach().split(CHUNK_ROWS):
         yield rows.double() if center is None else rows.double() - center
 
@@ -241,16 +241,15 @@ def _gram(weight: Tensor, center: Tensor | None = None) -> Tensor:
 
 def _log_z(weight: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """log Z(a) and log Z(−a) of directions a (D, N), one in each column: (N,) each."""
-    chunks, longest = (
-        weight.detach().split(CHUNK_ROWS),
-        torch.linalg.vector_norm(weight, dim=1).max(),
-    )
+    chunks = weight.detach().split(CHUNK_ROWS)
+    longest = torch.linalg.vector_norm(weight.detach(), dim=1).max()
     if weight.dtype == torch.float64 or not longest <= LONGEST:
         of_chunks = []
         for rows in chunks:
             along = rows.double() @ vectors
             of_chunks.append(torch.stack([along.logsumexp(0), along.neg_().logsumexp(0)]))
-        return torch.stack(of_chunks).logsumexp(0).unbind(0)
+        log_z, opposite = torch.stack(of_chunks).logsumexp(0)
+        return log_z, opposite
     z, opposite = torch.zeros(2, vectors.size(1), dtype=torch.float64, device=weight.device)
     for rows in chunks:
         exponentials = (rows.float() @ vectors.float()).exp_()
@@ -280,12 +279,12 @@ def _isoscore(scatter: Tensor) -> float:
     return ((used - 1) / (dimension - 1)).clamp(0, 1).item()
 
 
-def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:
     """Σ_k ŵ_k (D,) over the rows minus `center` that are not zero, and the number of these rows."""
     total, count = torch.zeros(weight.size(1), dtype=torch.float64, device=weight.device), 0
     for rows in row_chunks(weight, center):
         norms = rows.norm(dim=1)
         is_nonzero = norms != 0  # true of NaN, which is then the result
         total += norms.where(is_nonzero, torch.inf).reciprocal() @ rows
-        count += is_nonzero.sum()
+        count += int(is_nonzero.sum())
     return total, count
