@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .measuring import machine, row, status_mib
 
@@ -103,10 +102,12 @@ def binarize(folder: Path, vocabulary: int, **splits: np.ndarray) -> Path:
 
 def language_model(path: Path, data: Path, *arguments: str) -> Path:
     """A checkpoint of fairseq, not trained, whose W is that of `embeddings`."""
-    import agg_fairseq
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
+
+    import agg_fairseq
+    from agg_fairseq.fairseq_plugin.trainer import fill_placeholder
 
     agg_fairseq.register()
     parser = options.get_training_parser("language_modeling")
@@ -114,7 +115,9 @@ def language_model(path: Path, data: Path, *arguments: str) -> Path:
     given += "--criterion mle --decoder-layers 2 --decoder-attention-heads 2 --dropout 0".split()
     given += "--share-decoder-input-output-embed --optimizer adam".split()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, given))
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    fill_placeholder(model, task, "train")
     with torch.no_grad():
         weight = model.decoder.embed_tokens.weight
         weight.copy_(embeddings(*weight.shape))
@@ -243,6 +246,84 @@ class _Source:
     def __init__(self, weight: Tensor) -> None:
         self.output_embedding = self
         self.weight, self.name = weight, "W"
+
+
+def generation(size: Size, *arguments: str) -> tuple[Path, Path, Path]:
+    """A folder of data, V = 44,256; a model over it, D = 512; and 32 lines of 20 to 51 tokens."""
+    vocabulary, width = size(44_256, 60), str(size(512, 16))
+    data = binarize(size.folder / "data", vocabulary, train=zipf(vocabulary, size(10**6, 2000)))
+    lines, tokens = size.folder / "lines", zipf(vocabulary, 52 * 32, 1)
+    texts = [" ".join(f"w{token}" for token in tokens[52 * n :][: 20 + n]) for n in range(32)]
+    lines.write_text("\n".join(texts[::-1]))
+    model = size.folder / f"{len(arguments)}.pt"
+    return data, language_model(model, data, "--decoder-embed-dim", width, *arguments), lines
+
+
+def texts_of(model: Path, data: Path, lines: Path, length: int, **options: Any) -> list[str]:
+    """The texts that generate-lm writes."""
+    from agg_fairseq.checkpoints import Checkpoint
+    from agg_fairseq.evaluation import generate_texts
+
+    output = model.with_suffix(".jsonl")
+    given = {"prefixes": lines, "length": length, "device": "cpu"} | options
+    generate_texts(Checkpoint(model), data, output, **given)
+    with open(output, encoding="utf-8") as file:
+        return [json.loads(line)["continuation"] for line in file]
+
+
+@row_of
+def generate_lm_prefixes(size: Size) -> Ways:
+    """generate-lm, greedy, of 32 lines of 20 to 51 tokens, beside a plain loop with a cache."""
+    data, model, lines = generation(size)
+    length = size(100, 5)
+
+    @torch.no_grad()
+    def peer() -> list[str]:
+        from agg_fairseq.checkpoints import Checkpoint
+        from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
+
+        network, task = build_model(Checkpoint(model), data)
+        dictionary, texts = task.source_dictionary, []
+        for line in lines.read_text().splitlines():
+            texts.append([dictionary.index(word) for word in line.split()])
+        known = torch.tensor([len(text) for text in texts])
+        tokens = torch.zeros(32, int(known.max()) + length, dtype=torch.int64)
+        for number, text in enumerate(texts):
+            tokens[number, : len(text)] = torch.tensor(text)
+        state: dict[str, Any] = {}
+        for step in range(1, tokens.size(1)):
+            logits = network.decoder(tokens[:, :step], incremental_state=state)[0][:, -1]
+            logits[:, :2] = -torch.inf
+            tokens[:, step] = torch.where(step < known, tokens[:, step], logits.argmax(1))
+        of_texts = zip(tokens.tolist(), known.tolist(), strict=True)
+        return [" ".join(dictionary[t] for t in text[n : n + length]) for text, n in of_texts]
+
+    return Ways(lambda: texts_of(model, data, lines, length), peer, 0)
+
+
+def factorized(size: Size, decoding: str) -> Ways:
+    """generate-lm of a factorized output layer, with 3 tokens to draw from, beside a softmax."""
+    length = size(100, 5)
+    data, plain, lines = generation(size)
+    arguments = "--arch transformer_lm_f2 --f2-assignment equal-frequency --f2-classes 8".split()
+    _, model, _ = generation(size, *arguments)
+
+    def ours() -> int:
+        return len(texts_of(model, data, lines, length, topk=3, f2_decoding=decoding))
+
+    return Ways(ours, lambda: len(texts_of(plain, data, lines, length, topk=3)), 0)
+
+
+@row_of
+def f2_joint(size: Size) -> Ways:
+    """generate-lm --f2-decoding joint of 32 lines, V = 44,256, beside an ordinary softmax."""
+    return factorized(size, "joint")
+
+
+@row_of
+def f2_sample_class(size: Size) -> Ways:
+    """generate-lm --f2-decoding sample-class of 32 lines, beside an ordinary softmax."""
+    return factorized(size, "sample-class")
 
 
 # Measuring
