@@ -13,12 +13,12 @@ from ..data.binarized import count_split, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
-from ..functional.chunks import chunk_rows
 from ..integrations import load_pretrained
+from ..metrics.next_token import chunk_rows
 from .inputs import load_vocabulary
 
 MAX_BLOCK = 1024  # tokens, where neither the user nor the positions of a model say less
-Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
+Chunk = tuple[Tensor, Tensor]  # logits (n, V), or log P, and the targets (n,)
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ class PlainText:
             if len(block) < 2:
                 continue
             logits = network(input_ids=block[None]).logits[0, :-1]  # (T − 1) x V
-            rows = chunk_rows(logits.t())
+            rows = chunk_rows(logits.size(1))
             for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
-                yield chunk.float().log_softmax(1), target
+                yield chunk.float(), target
 
     def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
         """(N,) int64, the tokens of the file."""

@@ -52,7 +52,7 @@ def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch, window):
     counter = gated.objective.counter
     assert counter.window == 12 and (10 if window is None else 12) <= counter.updates <= 12
     assert counter.appearances.sum() == counter.updates * 2 * 11
-    assert (len(counter.get_extra_state()[0]["sizes"]) <= 5) == (window is None)
+    assert (len(counter.get_extra_state()[0]["bytes"]) <= 5) == (window is None)
 
 
 def test_trainer_trains_as_with_its_own_loss(tmp_path):
