@@ -87,7 +87,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
         assert found_counts[name].equal(counts[name])
     assert "GatedLoss" not in (folder / "trainer_state.json").read_text() + caplog.text
     schedule = torch.load(folder / "scheduler.pt", weights_only=True)
-    assert schedule.pop("gated_loss")["counter._extra_state"][0]["sizes"].numel() == 4
+    assert schedule.pop("gated_loss")["counter._extra_state"][0]["bytes"].numel() == 4
     torch.save(schedule, folder / "scheduler.pt")
     _, found_counts = trained(resume_from_checkpoint=str(folder))
     assert found_counts["sizes"].numel() == 3
