@@ -29,7 +29,7 @@ from agg_fairseq.result import Result
 from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
 from .rule import BLOCK, UNKNOWN, WARMUP, Model, blocks, epochs_of, tokens
 
-EPOCHS, TOKENS_PER_UPDATE, RATE = 2, 256, 0.01
+TOKENS_PER_UPDATE, RATE = 256, 0.01
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"adamw-{b}": ("torch.optim.AdamW", {"betas": (0.9, b)}) for b in (0.95, 0.98, 0.999)},
     "adamw-no-momentum": ("torch.optim.AdamW", {"betas": (0.0, 0.98)}),
@@ -114,7 +114,7 @@ def train(text: str, name: str, rest: str, seed: int, rate: float) -> dict[str, 
     model = Model(len(counts), 0.0)
     inputs, targets = blocks(train_ids)
     per_update = TOKENS_PER_UPDATE // BLOCK
-    updates = EPOCHS * math.ceil(len(inputs) / per_update)
+    updates = math.ceil(len(inputs) / per_update)
 
     def falling(update: int) -> float:
         """A warm-up, then down to a tenth."""

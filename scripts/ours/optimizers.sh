@@ -2,8 +2,8 @@
 # What the optimizer of the output embedding W, and that of the rest, do to rare tokens (docs/why.md).
 #
 #   data   DATA: a folder of wikitext-2/wiki.{train,valid,test}.tokens; a quarter, in words seen 20 times or more
-#   rows   2 layers of 64, 3,898 updates of 256 tokens for each of three peak learning rates of W; a minute each on a core of
-#          an AMD EPYC. Rows of Lion, signSGD and schedule-free need `pip install "agg-fairseq[optimizers]"`
+#   rows   2 layers of 64, one epoch: 1,949 updates of 256 tokens, for each of three peak learning rates of W; a minute and a
+#          half each on a core of an AMD EPYC. Lion, signSGD and schedule-free need `pip install "agg-fairseq[optimizers]"`
 RUNS=${RUNS:-runs/optimizers}
 . "$(dirname -- "$0")/../env.sh"
 export DATA=${DATA:-data}
