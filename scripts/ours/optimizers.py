@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from agg_fairseq.columns import COMPARED
+from agg_fairseq.columns import CALIBRATED, COMPARED
 from agg_fairseq.files import write_json
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
 from agg_fairseq.result import Result
@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "schedule-free": ("pytorch_optimizer.ScheduleFreeAdamW", {"betas": (0.9, 0.999)}),
 }
 """Optimizers of W: their classes and options, without weight decay."""
-COLUMNS = {**COMPARED, "pushes_over_pulls": ("rare",)}
+COLUMNS = {**COMPARED, **CALIBRATED, "perplexity": ("rare", "total"), "pushes_over_pulls": ("rare",)}
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
 
