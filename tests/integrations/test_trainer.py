@@ -54,7 +54,7 @@ def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch, window):
     counter = gated.objective.counter
     assert counter.window == 12 and (10 if window is None else 12) <= counter.updates <= 12
     assert counter.appearances.sum() == counter.updates * 2 * 11
-    assert (len(counter.get_extra_state()["sizes"]) <= 5) == (window is None)
+    assert (len(counter.get_extra_state()[0]["bytes"]) <= 5) == (window is None)
 
 
 def smoothed(outputs, labels, num_items_in_batch=None):
@@ -137,20 +137,20 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
         )  # fmt: skip
         training.train(**more)
         assert training.state.global_step == 8
-        return model.state_dict(), gated.state_dict()["counter._extra_state"]
+        return model.state_dict(), gated.state_dict()["counter._extra_state"][0]
 
     weights, counts = trained()
     folder = (tmp_path / "run" / "checkpoint-5").rename(tmp_path / "elsewhere")
     found, found_counts = trained(resume_from_checkpoint=str(folder))
     assert_close(found, weights, rtol=0, atol=0)
-    for name in ("sizes", "tokens", "counts", "current"):
+    for name in ("slots", "bytes", "current"):
         assert found_counts[name].equal(counts[name])
     assert "found no counts" not in caplog.text
     schedule = torch.load(folder / "scheduler.pt", weights_only=True)
-    assert schedule.pop("_gated_head")["counter._extra_state"]["sizes"].numel() == 4
+    assert schedule.pop("_gated_head")["counter._extra_state"][0]["bytes"].numel() == 4
     torch.save(schedule, folder / "scheduler.pt")
     _, found_counts = trained(resume_from_checkpoint=str(folder))
-    assert found_counts["sizes"].numel() == 3
+    assert found_counts["bytes"].numel() == 3
     assert "found no counts of its method" in caplog.text
 
 
@@ -211,6 +211,6 @@ def test_several_workers_and_compiled_models_train_as_one(tmp_path):
         assert_same(alone["agps"], alone["tied"], 1e-3)
     for kind, found in together:
         assert_same(found, alone[kind], 1e-5 if kind == "Trainer" else 1e-12)
-        for name in ("sizes", "tokens", "counts") if kind != "agps" else ():
-            states = [one["counts"]["counter._extra_state"] for one in (found, alone[kind])]
+        for name in ("slots", "bytes") if kind != "agps" else ():
+            states = [one["counts"]["counter._extra_state"][0] for one in (found, alone[kind])]
             assert states[0][name].equal(states[1][name])
