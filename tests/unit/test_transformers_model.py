@@ -13,7 +13,9 @@ from agg_fairseq.evaluation import isotropy, neighbors
 from tests import small_transformers
 from tests.commands import LANGUAGE_MODEL, save_checkpoint
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
+transformers = pytest.importorskip(
+    "transformers", reason="needs transformers 5: pip install '.[transformers]'"
+)
 safetensors = pytest.importorskip("safetensors.torch")
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -81,6 +83,22 @@ CHOICES = {
 def test_which_matrix_is_measured(tensors, configuration, description, tmp_path):
     found = PretrainedModel(folder(tmp_path / "m", tensors, configuration)).output_embedding
     assert found.description == description and torch.equal(found.weight, HEAD)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_input_embedding_of_bart_is_one_that_tokens_pass(tied, tmp_path):
+    """In the untied model there is a third one, `model.shared`, that is saved, but not used."""
+    sizes = dict.fromkeys(
+        ("encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"), 1
+    )
+    config = {"vocab_size": V, "d_model": D, "tie_word_embeddings": tied, **sizes}
+    bart = transformers.BartForConditionalGeneration(
+        transformers.BartConfig(**config, encoder_attention_heads=1, decoder_attention_heads=1)
+    )
+    bart.save_pretrained(tmp_path)
+    found = PretrainedModel(tmp_path).input_embedding
+    assert found.equal(bart.model.decoder.embed_tokens.weight)
+    assert found.equal(bart.model.shared.weight) == tied
 
 
 REFUSED = {
