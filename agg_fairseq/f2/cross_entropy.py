@@ -27,15 +27,10 @@ from ..functional.chunks import (
     HALF_SCALE,
     Chunk,
     Values,
-    add_product_,
-    check_shapes,
+    WithGradients,
     chunk_rows,
     chunked,
-    product,
-    product_dtype,
-    sums_in_float32,
-    wants_gradient,
-    with_gradients,
+    precision,
     working_dtype,
 )
 from ..functional.gated_linear import refuse_second_derivatives
@@ -100,7 +95,11 @@ def factorized_cross_entropy(
 
     Reference: Choi et al. (2020), Eqs. 2–4.
     """
-    check_shapes(features, weight, target, None, None)
+    if not features.is_floating_point() or target.shape != features.shape[:-1]:
+        found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
+        raise ValueError(
+            f"expected floating-point features (..., D) and target of shape (...), got {found}"
+        )
     check_weights(label_smoothing)
     check_classes(weight, class_weight, classes)
     if label_smoothing:
@@ -116,16 +115,9 @@ def factorized_cross_entropy(
     if sorted_targets is None:
         sorted_targets = classes.sort(target, ignore_index)
     inputs = features.reshape(-1, features.size(-1)), weight, class_weight
-    with torch.autocast(features.device.type, enabled=False):
-        (class_nll, token_nll), gradients = _values_and_gradients(
-            *inputs,
-            classes,
-            sorted_targets,
-            dtype=product_dtype(features),
-            wanted=tuple(map(wants_gradient, inputs)),
-        )
+    (class_nll, token_nll), gradients = _values_and_gradients(inputs, classes, sorted_targets)
     losses = (class_nll + token_nll).view(target.shape)
-    loss = with_gradients(losses, inputs, gradients, target != ignore_index)
+    loss = WithGradients.apply(losses, gradients, target != ignore_index, None, *inputs)
     return FactorizedOutput(
         loss, losses, losses, class_nll.view(target.shape), token_nll.view(target.shape)
     )
@@ -159,43 +151,34 @@ def smoothed_losses(
     }
 
 
-@torch.no_grad()
 def _values_and_gradients(
-    features: Tensor,
-    weight: Tensor,
-    class_weight: Tensor,
-    classes: TokenClasses,
-    order: SortedTargets,
-    *,
-    dtype: torch.dtype,
-    wanted: tuple[bool, ...],
+    inputs: tuple[Tensor, Tensor, Tensor], classes: TokenClasses, order: SortedTargets
 ) -> tuple[Tensor, list[Tensor | None]]:
     """−log p1 and −log p2 as one tensor (2, N), zero at ignored positions; and the gradients of
-    their sum with respect to H, W and U, None where not wanted."""
-    wide = working_dtype(features)
+    their sum with respect to H (N, D), W (V, D) and U (C, D), None where not wanted."""
+    features, weight, class_weight = inputs
+    dtype, wide, operand, _ = precision(features)
+    wanted = [one.requires_grad and torch.is_grad_enabled() for one in inputs]
     starts = order.on_host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
     of_targets = order.of_targets[:, : len(kept)]
-    # Without products of half precision that are summed in float32, the rounded numbers are
-    # multiplied in float32.
-    operand = dtype if sums_in_float32(dtype, features.device) else wide
-    h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
-    w = weight.to(dtype).to(operand)
-    inputs = (h, weight, class_weight)
-    gradients = [
-        torch.zeros_like(one, dtype=wide) if is_wanted else None
-        for one, is_wanted in zip(inputs, wanted, strict=True)
-    ]
-    # All in float32, since each row of U is a sum over many positions.
-    u, of_class = class_weight.to(wide), of_targets[3]
-    parts = [h.new_empty(0, dtype=wide)]  # there may be no positions
-    _add_term(h.to(wide), u, of_class, None, parts, gradients[0], gradients[2])
-    token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
-    values = torch.stack([torch.cat(parts), token_nll])
-    if gradients[0] is not None:
-        new = torch.empty_like if len(kept) == len(features) else torch.zeros_like
-        gradients[0] = new(features, dtype=wide).index_copy_(0, kept, gradients[0])
-    return values.new_zeros(2, len(features)).index_copy_(1, kept, values), gradients
+    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+        h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
+        w = weight.to(dtype).to(operand)
+        gradients = [
+            torch.zeros_like(one, dtype=wide) if is_wanted else None
+            for one, is_wanted in zip((h, weight, class_weight), wanted, strict=True)
+        ]
+        # All in float32, since each row of U is a sum over many positions.
+        u, of_class = class_weight.to(wide), of_targets[3]
+        parts = [h.new_empty(0, dtype=wide)]  # there may be no positions
+        _add_term(h.to(wide), u, of_class, None, parts, gradients[0], gradients[2])
+        token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
+        values = torch.stack([torch.cat(parts), token_nll])
+        if gradients[0] is not None:
+            into_features = torch.zeros_like(features, dtype=wide)
+            gradients[0] = into_features.index_copy_(0, kept, gradients[0])
+        return values.new_zeros(2, len(features)).index_copy_(1, kept, values), gradients
 
 
 def _add_token_terms(
@@ -214,7 +197,7 @@ def _add_token_terms(
     left out, since p2 is 1 there whatever the logit, and so is what has no position.
     """
     most = GPU_MERGED_LOGITS if h.is_cuda else MERGED_LOGITS
-    multiple = 16 if h.dtype in (torch.float16, torch.bfloat16) else 1  # as `aligned`
+    multiple = 16 if h.dtype in (torch.float16, torch.bfloat16) else 1  # as in `chunked`
     parts = [h.new_empty(0, dtype=working_dtype(h))]
     first = 0
     for last in range(classes.number):
@@ -260,20 +243,22 @@ def _add_term(
         grad_rows: (M, D), the same.
     """
     scale = HALF_SCALE if h.dtype == torch.float16 else 1.0
+    sums: Any = {} if h.dtype == working_dtype(h) else {"out_dtype": torch.float32}
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
         features, ranges_of_part = h[part], None if ranges is None else ranges[:, part]
-        logits = product(features, rows.t())
+        logits = torch.mm(features, rows.t(), **sums)
         factor = None if scale == 1 else torch.full_like(logits[:, 0], scale)
         residual, values, _ = softmax_residual_(
             logits, y[part], factor, h.dtype, ranges=ranges_of_part
         )
         nll.append(values)
         if grad_h is not None:
-            add_product_(grad_h[part], residual, rows, 1 / scale)
+            total = grad_h[part]
+            torch.addmm(total, residual, rows, alpha=1 / scale, out=total, **sums)
         if grad_rows is not None:
-            add_product_(grad_rows, residual.t(), features, 1 / scale)
+            torch.addmm(grad_rows, residual.t(), features, alpha=1 / scale, out=grad_rows, **sums)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:

@@ -64,7 +64,9 @@ def gated_linear(
     if target.shape != input.shape[:-1]:
         found = f"{tuple(input.shape)} and {tuple(target.shape)}"
         raise ValueError(f"expected input (..., D) and target of shape (...), got {found}")
-    check_gates(gates, len(weight))
+    if gates.rare.shape != weight.shape[:1]:
+        rare = tuple(gates.rare.shape)
+        raise ValueError(f"expected gates {tuple(weight.shape[:1])}, got {rare}")
     return _GatedLinear.apply(input, weight, bias, target, gates)
 
 
@@ -101,12 +103,6 @@ def refuse_second_derivatives() -> None:
     would not if the incoming gradient has no graph: second derivatives would then be wrong."""
     if torch.is_grad_enabled():
         raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")
-
-
-def check_gates(gates: Gates | None, vocabulary: int) -> None:
-    """Raises ValueError for gates of another number of tokens than V."""
-    if gates is not None and gates.rare.shape != (vocabulary,):
-        raise ValueError(f"expected gates ({vocabulary},), got {tuple(gates.rare.shape)}")
 
 
 def gate_residual_(residual: Tensor, target: Tensor, gates: Gates) -> Tensor:

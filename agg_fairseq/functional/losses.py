@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import softmax_kernel
-from .chunks import Chunk, Values, working_dtype
+from .chunks import Chunk, Values
 
 
 def likelihood(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, ...]:
@@ -105,41 +105,33 @@ class Likelihood:
     def __call__(self, logits: Tensor, chunk: Chunk) -> Values:
         """`losses`, the summands; and `nll`, −log P[y]."""
         losses, nll = likelihood(logits, chunk.target, self.label_smoothing)
-        if (omega := self._omega(chunk)) is not None:
-            losses = losses * omega
-        return {"losses": losses, "nll": nll} | self._prediction(logits)
+        if self.position_weight is not None:
+            losses = losses * self.position_weight[chunk.positions]
+        values = {"losses": losses, "nll": nll}
+        return values | {"prediction": logits.argmax(1)} if self.predict else values
 
     def residual_(
         self, logits: Tensor, chunk: Chunk, dtype: torch.dtype, scale: Tensor | float | None
     ) -> tuple[Values, Tensor]:
         """The same, and `scale · dL/dz = scale · ω (P − Q)` (C, V) in `dtype`, in the memory of the
         logits."""
-        omega, prediction = self._omega(chunk), self._prediction(logits)
-        factor = omega
+        values = {"prediction": logits.argmax(1)} if self.predict else {}
+        omega = factor = None
+        if self.position_weight is not None:
+            omega = factor = self.position_weight[chunk.positions].to(logits.dtype)
         if logits.is_cuda:  # elsewhere all positions have a target
-            factor = chunk.has_target.to(logits.dtype) if omega is None else omega
+            factor = torch.ones_like(logits[:, 0]) if omega is None else omega
             factor = factor.where(chunk.has_target, 0)
         if scale is not None:
-            factor = scale if factor is None else factor * scale
-            factor = torch.as_tensor(factor, dtype=logits.dtype, device=logits.device)
-            factor = factor.expand(len(logits)).contiguous()
+            factor = (torch.ones_like(logits[:, 0]) if factor is None else factor) * scale
         residual, nll, total = softmax_residual_(
             logits, chunk.target, factor, dtype, self.label_smoothing
         )
         losses = nll
         if total is not None:
             losses = smoothed(nll, total, logits.size(1), self.label_smoothing)
-        losses = losses if omega is None else losses * omega
-        return {"losses": losses, "nll": nll} | prediction, residual
-
-    def _omega(self, chunk: Chunk) -> Tensor | None:
-        """The weights of the positions, (C,)."""
-        if self.position_weight is None:
-            return None
-        return self.position_weight[chunk.positions].to(working_dtype(chunk.features))
-
-    def _prediction(self, logits: Tensor) -> Values:
-        return {"prediction": logits.argmax(1)} if self.predict else {}
+        values |= {"losses": losses if omega is None else losses * omega, "nll": nll}
+        return values, residual
 
 
 def softmax_residual_(
@@ -158,9 +150,10 @@ def softmax_residual_(
     """
     share = label_smoothing / logits.size(1)  # ε/V
     others = label_smoothing - share  # 1 − Q[y]
-    found = softmax_kernel.residual_(logits, target, omega, share, others, dtype, ranges)
-    if found is not None:
-        return found
+    if softmax_kernel.can_run(logits):
+        arguments = logits, target, omega, share, others, dtype, ranges
+        if (found := softmax_kernel.residual_(*arguments)) is not None:
+            return found
     y = target[:, None]
     if ranges is not None:
         column = torch.arange(logits.size(1), device=logits.device)

@@ -30,12 +30,9 @@ def residual_(
     dtype: torch.dtype,
     ranges: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """What `losses.softmax_residual_` says, with ε/V and 1 − Q[y] of label smoothing; None where
-    there is no such kernel: on a CPU, in float64, without Triton. If Triton fails, the log says so
-    once."""
+    """What `losses.softmax_residual_` says, where `can_run`, with ε/V and 1 − Q[y] of label
+    smoothing. None if Triton fails, and the log says so once."""
     global _failed
-    if _failed or not can_run(logits):
-        return None
     rows, vocabulary = logits.shape
     out = logits if dtype == logits.dtype else logits.view(dtype)[:, :vocabulary]
     nll, total = logits.new_empty(2, rows).unbind()
@@ -63,7 +60,7 @@ def can_run(tensor: Tensor) -> bool:
     """Is there a kernel for this tensor? Not for a fake one on a machine without a GPU."""
     if not tensor.is_cuda or tensor.dtype == torch.float64 or not torch.cuda.is_available():
         return False
-    return compiled_kernel() is not None
+    return not _failed and compiled_kernel() is not None
 
 
 @functools.cache

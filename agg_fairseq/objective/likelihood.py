@@ -46,17 +46,17 @@ class ObjectiveOutput(NamedTuple):
     logged: dict[str, Average]
 
 
-def sum_over_workers(tensor: Tensor) -> None:
-    """Replaces a tensor by its sum over all workers, each of which must call this."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.all_reduce(tensor)
+def has_workers() -> bool:
+    """Is this process one of several?"""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 class Objective(nn.Module):
     """Likelihood with weighted terms. A subclass sets `current_gates`, or overrides what follows.
 
-    `state_dict()` is what training needs to go on exactly from here, also within an update; it is
-    the same on every worker.
+    `state_dict()` is what training needs to go on exactly from here, between updates the same on
+    every worker. `torch.save`, `torch.distributed.checkpoint` and accelerate, after
+    `register_for_checkpointing(objective)`, take it; safetensors, and so `prepare`, take tensors only.
 
     One update is any number of micro-batches and then one end:
 
@@ -80,6 +80,8 @@ class Objective(nn.Module):
             (Gao et al. 2019).
         ignore_index: the target at positions without one.
         padding_row: row of W that is not a token, left out of the cosine regularizer.
+        process_group: the workers whose counts are summed, each with batches of its own; None is
+            all.
 
     Raises:
         ValueError: an option is out of its range.
@@ -100,12 +102,15 @@ class Objective(nn.Module):
         cosreg_gamma: float = 0.0,
         ignore_index: int = -100,
         padding_row: int | None = None,
+        process_group: Any = None,
     ) -> None:
         super().__init__()
         self.ul_alpha, self.adv_epsilon, self.cosreg_gamma = ul_alpha, adv_epsilon, cosreg_gamma
         check_weights(label_smoothing, **{name: getattr(self, name) for name in TERMS})
         self.vocabulary, self.label_smoothing = vocabulary, label_smoothing
         self.ignore_index, self.padding_row = ignore_index, padding_row
+        self.process_group = process_group
+        self._is_checked = False
         self.counter = self.current_gates = None
 
     # What a subclass overrides.
@@ -146,7 +151,8 @@ class Objective(nn.Module):
         """
         if not self.is_training:
             return MicroBatch()
-        if any(buffer.device != target.device for buffer in self.buffers()):
+        counts = () if self.counter is None else (self.counter.current,)
+        if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
             self.to(target.device)
         if not is_dummy:
             self.count(target)
@@ -176,6 +182,8 @@ class Objective(nn.Module):
             denominator: as of `complete`.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
+        if self.counter is not None and self.is_training and not self._is_checked:
+            self._check_workers(features)
         omega = micro_batch.position_weight
         loss, values = chunked(
             self.loss(weight, target, omega),
@@ -274,17 +282,34 @@ class Objective(nn.Module):
         if self.cosreg_gamma:
             cosreg = cosine_regularizer(weight, padding_row=self.padding_row)
             logged["cosreg"] = cosreg.detach(), 1
-            denominator = targets if denominator is None else denominator
-            if denominator:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
-                loss = loss + denominator * self.cosreg_gamma * cosreg
+            factor = targets if denominator is None else denominator
+            if factor:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
+                loss = loss + factor * self.cosreg_gamma * cosreg
         return ObjectiveOutput(loss, values["losses"].detach(), values["nll"].detach(), logged)
 
     # The end of an update.
 
+    def _check_workers(self, features: Tensor) -> None:
+        """Raises ValueError for the features of a model that works on one batch in several
+        workers, if it is not known which; FSDP gathers its parameters before."""
+        self._is_checked = True
+        if has_workers() and self.process_group is None:
+            if depends_on_shards(features):
+                raise ValueError(
+                    "found a model with sharded parameters, whose workers may have the same batch; "
+                    "expected process_group, the workers with batches of their own, such as "
+                    'mesh["dp"].get_group()'
+                )
+
+    def sum_over_workers(self, counts: Tensor) -> None:
+        """Replaces counts by their sum over the workers, each of which must call this."""
+        if has_workers():
+            torch.distributed.all_reduce(counts, group=self.process_group)
+
     def sum_counts(self) -> None:
         """Sums what all workers counted in the update."""
         if self.counter is not None:
-            sum_over_workers(self.counter.current)
+            self.sum_over_workers(self.counter.current)
 
     def commit_update(self) -> None:
         """Ends an update on every worker, after the step of the optimizer."""
@@ -296,6 +321,20 @@ class Objective(nn.Module):
         """Forgets the micro-batches of an update whose step did not take place."""
         if self.counter is not None:
             self.counter.roll_back()
+
+
+def depends_on_shards(features: Tensor) -> bool:
+    """Does autograd lead from features to a parameter of which each worker holds a part?"""
+    waiting, seen = [features.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(getattr(node, "variable", None), "device_mesh"):
+            return True
+        waiting += [function for function, _ in node.next_functions]
+    return False
 
 
 def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:

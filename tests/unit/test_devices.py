@@ -75,9 +75,10 @@ class Decoder(nn.Module):
         return (self.logits[tokens],)
 
 
-@pytest.mark.parametrize("topk", [None, 3, 2 * V])
-def test_a_text_is_continued_alike_in_deterministic_mode(topk):
+@pytest.mark.parametrize("options", [{}, {"topk": 3}, {"topk": 2 * V, "topp": 0.7}], ids=str)
+def test_a_text_is_continued_alike_in_deterministic_mode(options):
     model, prefixes = nn.Module(), torch.tensor([[1, 2], [3, 4]])
+    draws = torch.rand(2, 9) if options else None
     model.decoder = Decoder()
     logits, texts = torch.randn(V, V), []
     torch.use_deterministic_algorithms(True)
@@ -85,9 +86,16 @@ def test_a_text_is_continued_alike_in_deterministic_mode(topk):
         with PretendCuda():
             for device in ("cpu", CUDA):
                 model.decoder.logits = logits.clone().to(device)
-                options = {"topk": topk, "generator": torch.Generator().manual_seed(1)}
-                given = model, prefixes.to(device), 9
-                texts.append(continuation(*given, forbidden=(0,), **options).tolist())
+                given = {"draws": None if draws is None else draws.to(device), **options}
+                found = continuation(
+                    model,
+                    prefixes.to(device),
+                    9,
+                    lengths=torch.tensor([2, 1]),
+                    forbidden=(0,),
+                    **given,
+                )
+                texts.append(found.tolist())
     finally:
         torch.use_deterministic_algorithms(False)
     assert texts[0] == texts[1] and 0 not in sum(texts[0], [])
@@ -127,7 +135,7 @@ def three_updates(h, w, u, name):
         objective.commit_update()
     assert {buffer.device.type for buffer in objective.buffers()} <= {h.device.type}
     if objective.counter is not None:
-        state = objective.counter.get_extra_state()
+        (state,) = objective.counter.get_extra_state()
         assert {value.device.type for value in state.values() if torch.is_tensor(value)} == {"cpu"}
     return output[:3]
 

@@ -57,9 +57,10 @@ from ..output_layer import (
 
 logger = logging.getLogger(__name__)
 
+DRIFT = "lets the weights of the workers drift apart"
 REFUSED_BACKENDS = {
     "fully_sharded": "leaves each worker a part of the output embedding",
-    "slowmo": "lets the weights of the workers drift apart",
+    "slowmo": DRIFT,
 }
 """Values of --ddp-backend under which the workers do not all hold the same whole W."""
 
@@ -84,6 +85,7 @@ class CriterionConfig(FairseqDataclass):
     train_subset: str = II("dataset.train_subset")
     update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
     ddp_backend: str = II("distributed_training.ddp_backend")
+    use_bmuf: bool = II("optimization.use_bmuf")
 
 
 @dataclass
@@ -122,6 +124,8 @@ class LikelihoodCriterion(FairseqCriterion):
                 f"found --ddp-backend {cfg.ddp_backend}, which {reason}; expected pytorch_ddp or "
                 "legacy_ddp"
             )
+        if cfg.use_bmuf:
+            raise ValueError(f"found --use-bmuf, which {DRIFT}; expected to train without it")
         if self.counts_tokens:
             check_one_dictionary(task)
         self.cfg = cfg
@@ -136,6 +140,7 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
+        self.max_positions: Any = None  # of the items of the training split
         # Has this worker run out of data, so that it repeats its first micro-batch?
         self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
@@ -290,9 +295,9 @@ class LikelihoodCriterion(FairseqCriterion):
     def prepare(self) -> None:
         """Called once, when the training split has been loaded."""
 
-    def count_targets(self) -> Tensor:
-        """Counts each token as a target in the training split, (V,) int64."""
-        return training_counts(self.task, self.cfg.train_subset)
+    def count_targets(self, epoch: int | None = None) -> Tensor:
+        """Counts each token as a target in the training, or in one of its epochs: (V,) int64."""
+        return training_counts(self.task, self.cfg.train_subset, self.max_positions, epoch)
 
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins: a higher number than before says that the previous one
@@ -430,6 +435,7 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
         if dataset is not task.datasets.get(listener.cfg.train_subset):
             return original(dataset, *args, **kwargs)
+        listener.max_positions = kwargs.get("max_positions")
         made_for_each_epoch = (
             kwargs.get("disable_iterator_cache")
             or kwargs.get("update_epoch_batch_itr")
