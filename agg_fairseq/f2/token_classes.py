@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..functional.gated_cross_entropy import HostCopy, known_targets
+from ..functional.host_copy import HostCopy
 
 TILE = 256  # the most tokens of one class that are reduced at a time
 
@@ -120,7 +120,12 @@ class TokenClasses:
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
         """Sorts positions by the ranks of their targets (...), without waiting for a GPU: called
         before the model runs, the numbers have arrived when the loss needs them."""
-        token, ignored = known_targets(target, self.vocabulary, ignore_index)
+        token, ignored = target.reshape(-1), target.reshape(-1) == ignore_index
+        token = token.masked_fill(ignored, 0)
+        if not target.is_cuda and ((token < 0) | (token >= self.vocabulary)).any():
+            raise RuntimeError(
+                f"expected targets in [0, {self.vocabulary}) or {ignore_index} (ignored)"
+            )
         # without a target: the rank V; a GPU sorts 32 bits in half the time
         ranks = self.rank.index_select(0, token).masked_fill_(ignored, self.vocabulary).int()
         ranks, positions = ranks.sort(stable=True)

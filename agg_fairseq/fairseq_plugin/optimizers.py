@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
-from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
 
 from ..errors import fail
 from ..optim.embedding_adam import EmbeddingAdam
@@ -29,10 +29,11 @@ class AdamOptimizer(FairseqAdam):
 
 
 class AdamOfEmbedding(AdamOptimizer):
-    """An `EmbeddingAdam` whose output embedding, tied or not, is in a group of its own, which
+    """fairseq's `adam`, whose output embedding, tied or not, is in a group of its own, which
     `attach` adds once the trainer has built it."""
 
-    optimizer_class = EmbeddingAdam
+    optimizer_class = Adam
+    supports_flat_params = False
 
     def group_options(self, trainer: Any) -> dict[str, Any]:
         """The entries of the group of the output embedding."""
@@ -62,6 +63,8 @@ class AdamOfEmbedding(AdamOptimizer):
 @register_optimizer("coupled_adam", dataclass=FairseqAdamConfig)
 class FairseqCoupledAdam(AdamOfEmbedding):
     """fairseq's `adam`, with one second moment for all rows of the output embedding."""
+
+    optimizer_class = EmbeddingAdam
 
     def group_options(self, trainer: Any) -> dict[str, Any]:
         return {"coupled": True}

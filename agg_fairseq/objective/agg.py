@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agg_gates, rare_tokens
-from ..functional.softmax_layer import compiled
+from ..functional.compiling import compiled
 from ..modules import TokenCounter
-from .likelihood import Average, Objective, sum_over_workers
+from .likelihood import Average, Objective
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class AggObjective(Objective):
         appearances, updates = self.counter.appearances, self.counter.updates
         if self.count_current_batch:
             current = self.counter.current.clone()
-            sum_over_workers(current)
+            self.sum_over_workers(current)
             return self._gates_from(appearances + current, updates + 1)
         if not updates:
             return None
@@ -124,13 +124,15 @@ class AggObjective(Objective):
         numbers = updates, self.alpha, self.rare_fraction, self.which
         return Gates(*compiled(_group_and_gates, tensors, numbers))
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> tuple[dict[str, Any]]:
         """The fixed group, as indices; the counts are the state of the counter."""
         static = self.static_rare
-        return {"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()}
+        return ({"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()},)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: Any) -> None:
         """Restores what `get_extra_state` returned, from any device."""
+        if isinstance(state, tuple):  # not in older checkpoints
+            (state,) = state
         self.static_rare = self._formed = None
         if (static := state["static_rare"]) is not None:
             none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)

@@ -42,7 +42,12 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "schedule-free": ("pytorch_optimizer.ScheduleFreeAdamW", {"betas": (0.9, 0.999)}),
 }
 """Optimizers of W: their classes and options, without weight decay."""
-COLUMNS = {**COMPARED, **CALIBRATED, "perplexity": ("rare", "total"), "pushes_over_pulls": ("rare",)}
+COLUMNS = {
+    **COMPARED,
+    **CALIBRATED,
+    "perplexity": ("rare", "total"),
+    "pushes_over_pulls": ("rare",),
+}
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
 

@@ -86,13 +86,16 @@ COLLECTIVES = "all_reduce all_gather broadcast reduce_scatter barrier all_gather
 
 
 def tensors_of(trainer):
-    """Weights, gradients as the optimizer gets them, and the buffers of the criterion."""
+    """Weights, gradients as the optimizer gets them, buffers and counts of the criterion."""
     found = {"weights": {}, "gradients": {}, "counts": {}}
     for name, parameter in trainer.get_model().named_parameters():
         found["weights"][name] = parameter.detach().clone()
         found["gradients"][name] = parameter.grad.clone()
-    for name, buffer in trainer.get_criterion().named_buffers():
-        found["counts"][name] = buffer.clone()
+    criterion = trainer.get_criterion()
+    counts = vars(criterion.objective.counter or criterion.objective)
+    for name, tensor in (*counts.items(), *criterion.named_buffers()):
+        if torch.is_tensor(tensor):
+            found["counts"][name] = tensor.clone()
     return found
 
 

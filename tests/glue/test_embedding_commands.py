@@ -263,6 +263,15 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
     found = cells(run(capsys, "align-sim", reverse, *options))
     assert found["reverse"]["AlignSim frequent"] == f"{of_mle[source].mean():.4f}"
+    printed = run(capsys, "neighbors", path, "--data", mt_data, "--words", "w0", "t0")
+    assert "| w0‡ |" in printed and "| t0  |" in printed and "|†:rare|‡:unseen|" in printed
+    # in two folders, of which each has a further part in the other direction
+    data = shutil.copytree(mt_data, tmp_path / "two")
+    for file in data.glob("train.en-de.*"):
+        shutil.copy(file, data / file.name.replace("train.en-de", "train1.de-en"))
+    twice = write_lines(tmp_path / "twice", read_lines(links) * 4)
+    counted_twice = read_links(twice, load_parallel(f"{data}:{data}", ("en", "de")))
+    assert counted_twice.count.equal(4 * counted.count)
 
 
 def test_align_sim_refuses(mt_data, links, tmp_path, capsys):

@@ -1,5 +1,5 @@
 """`torchrun … -m tests.integrations.sharding FOLDER` writes the parameters after six updates with
-`GatedLoss`, for several ways to share the work, some resumed in their middle; `main` called by one
+`GatedHead`, for several ways to share the work, some resumed in their middle; `main` called by one
 process, those of trainings by one."""
 
 import os
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
 
 UPDATES, ROWS = 6, 4
@@ -51,7 +51,7 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
     """The parameters, whole, and the counts after some updates from a state of the same kind."""
     model = MODELS[kind]().double()
     is_agps = kind == "agps"
-    gated = GatedLoss(
+    gated = GatedHead(
         model, **({**AGPS, "counts": torch.arange(VOCABULARY).flip(0)} if is_agps else AGG)
     )
     if state is not None:
@@ -85,7 +85,7 @@ def whole(model):
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
     model = untied()
-    gated = GatedLoss(model, **AGG)
+    gated = GatedHead(model, **AGG)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
     more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
     more |= {"fsdp": True, "fsdp_config": config} if is_sharded else {}

@@ -12,7 +12,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import VOCABULARY, gradients
 
 SIZES = {  # by the names that configurations have for them
@@ -58,9 +58,9 @@ def step(model):
 
 
 def compared(model, loss, expected):
-    """One word: is a training step with `GatedLoss` that of the model itself?"""
+    """One word: is a training step with `GatedHead` that of the model itself?"""
     try:
-        gated = GatedLoss(model, "mle")
+        gated = GatedHead(model, "mle")
         found, found_gradients = step(model)
         gated.remove()
     except UserError:

@@ -1,4 +1,4 @@
-"""What GatedLoss leaves of a model: evaluation, copies, hooks, and the model after `remove`; models
+"""What GatedHead leaves of a model: evaluation, copies, hooks, and the model after `remove`; models
 and options that are refused."""
 
 import copy
@@ -13,7 +13,7 @@ from transformers import GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import (
     VOCABULARY,
     batch,
@@ -33,7 +33,7 @@ def test_everything_but_training_steps_is_untouched():
     keys = list(model.state_dict())
     prompt = given["input_ids"][:, :4]
     expected, continued = model.eval()(**given), model.generate(prompt, **SHORT)
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     found = model(**given)
     assert found.loss.equal(expected.loss) and found.logits.equal(expected.logits)
     assert model.generate(prompt, **SHORT).equal(continued)
@@ -47,13 +47,13 @@ def test_everything_but_training_steps_is_untouched():
 
 
 def test_remove_restores_the_model():
-    """Also after a failure, in making a GatedLoss or in a training step."""
+    """Also after a failure, in making a GatedHead or in a training step."""
     model, given = gpt2(), batch()
     expected = gradients(model, model(**given).loss)
     before = model.__dict__.copy(), model.lm_head.__dict__.copy()
     with pytest.raises(ValueError, match="between 0 and 1"):
-        GatedLoss(model, alpha=1.5)
-    gated = GatedLoss(model, rare_fraction=0.3)
+        GatedHead(model, alpha=1.5)
+    gated = GatedHead(model, rare_fraction=0.3)
     with pytest.raises(IndexError):
         model(input_ids=given["input_ids"], labels=torch.full_like(given["labels"], VOCABULARY))
     gated.remove()
@@ -66,9 +66,9 @@ def test_remove_restores_the_model():
 
 @pytest.mark.parametrize("in_half", [False, True])
 def test_a_copy_has_weights_of_its_own(in_half):
-    """In evaluation and training; and a GatedLoss of its own, which `remove` takes off again."""
+    """In evaluation and training; and a GatedHead of its own, which `remove` takes off again."""
     model, given = gpt2(), batch()
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     if in_half:
         in_bfloat16(model)
     made = copy.deepcopy(model)
@@ -79,9 +79,9 @@ def test_a_copy_has_weights_of_its_own(in_half):
         assert not model.eval()(**given).logits.equal(expected)
     first = gradients(made, made.train()(**given).loss)
     assert first and not any(parameter.grad is not None for parameter in model.parameters())
-    own = GatedLoss(made, rare_fraction=0.3)
+    own = GatedHead(made, rare_fraction=0.3)
     with pytest.raises(UserError, match="already has one"):
-        GatedLoss(made)
+        GatedHead(made)
     assert made(**given).logits is None and model.train()(**given).logits is None
     for one in (own, gated):
         assert one.objective.counter.current.sum() == 3 * 11
@@ -93,7 +93,7 @@ def test_a_copy_has_weights_of_its_own(in_half):
 
 def test_hooks_on_the_output_layer_are_told_once(caplog):
     model, shapes = gpt2(), []
-    gated = GatedLoss(model, "mle")
+    gated = GatedHead(model, "mle")
     model(**batch())
     assert "placeholder" not in caplog.text
     model.lm_head.register_forward_hook(lambda module, given, found: shapes.append(found.shape))
@@ -155,7 +155,7 @@ def with_centered_logits():
 )
 def test_refused_in_each_training_step(make, change, message):
     model = make()
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     if change is not None:
         change(model)
     for seed in range(2):
@@ -171,7 +171,7 @@ def test_a_term_of_the_logits_is_refused():
         "Bamba", mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=1, mamba_d_state=8,
         attn_layer_indices=[0], z_loss_coefficient=0.1, head_dim="default",
     )  # fmt: skip
-    GatedLoss(model, "mle")
+    GatedHead(model, "mle")
     with pytest.raises(UserError, match="computes a term of its loss from the logits outside"):
         model(**batch()).loss.backward()
 
@@ -184,10 +184,10 @@ def test_options_that_are_refused():
         ({"tokenizer": SimpleNamespace()}, "found the slow tokenizer SimpleNamespace"),
     ):
         with pytest.raises((UserError, ValueError), match=words):
-            GatedLoss(model, **options)
+            GatedHead(model, **options)
     model.lm_head = nn.Sequential(nn.Linear(16, VOCABULARY))
     with pytest.raises(UserError, match="GPT2LMHeadModel to end in an nn.Linear, found Sequential"):
-        GatedLoss(model)
+        GatedHead(model)
 
 
 def test_a_tokenizer_says_what_is_excluded():
@@ -202,7 +202,7 @@ def test_a_tokenizer_says_what_is_excluded():
         tokenizer_object=word_tokenizer(tokens), **special
     )
     for more, expected in (({}, [1, 3]), ({"excluded": [3]}, [1])):
-        gated = GatedLoss(gpt2(), rare_fraction=0.3, tokenizer=tokenizer, **more)
+        gated = GatedHead(gpt2(), rare_fraction=0.3, tokenizer=tokenizer, **more)
         assert (~gated.objective.excluded).nonzero().flatten().tolist() == expected
     with pytest.raises(UserError, match="found the token 7 beyond the 7 rows"):
-        GatedLoss(gpt2(vocab_size=7), tokenizer=tokenizer)
+        GatedHead(gpt2(vocab_size=7), tokenizer=tokenizer)

@@ -10,13 +10,13 @@ import torch
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy
 from agg_fairseq.integrations import label_counts
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.conftest import ROOT, table_cells, write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text() + PAGE, re.DOTALL)
-DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedLoss" in diff}
+DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedHead" in diff}
 
 
 def example(name):
@@ -39,7 +39,7 @@ def test_diffs(diff, tmp_path):
         names = {"model": model, "args": trainer(model, tmp_path).args, "train": dataset()}
         names["batches"] = [batch(seed=seed) for seed in range(4)]
         names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-        exec(program, {"GatedLoss": GatedLoss, **names})
+        exec(program, {"GatedHead": GatedHead, **names})
         found.append(model.lm_head.weight.detach())
     assert not found[0].equal(found[1])
     torch.testing.assert_close(found[0], found[1], rtol=0.3, atol=0.3)
@@ -72,10 +72,10 @@ def test_another_beta2_of_the_embedding(make):
 
 def test_table_of_objectives():
     section = PAGE.split("## Objectives")[1].split("\n## ")[0]
-    calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
+    calls = re.findall(r"^\| `(GatedHead\(.*?\))` \|", section, re.MULTILINE)
     assert len(calls) == 7
     for call in calls:
-        names = {"GatedLoss": GatedLoss, "label_counts": label_counts, "train": dataset()}
+        names = {"GatedHead": GatedHead, "label_counts": label_counts, "train": dataset()}
         names |= {"model": gpt2(), "V": VOCABULARY, "R": 20}
         eval(call, names)
         names["model"](**batch()).loss.backward()

@@ -13,7 +13,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.f2 import mefmax
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.integrations import add_log_unigram, factorize_head, label_counts, load_pretrained
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import (
     VOCABULARY,
     batch,
@@ -42,7 +42,7 @@ def test_trains_with_the_gradients_of_the_joint_log_probabilities(make, smoothin
     inputs = logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten()
     expected = F.cross_entropy(*inputs, label_smoothing=smoothing)
     of_joint = gradients(model, expected)
-    GatedLoss(model, "mle", label_smoothing=smoothing)
+    GatedHead(model, "mle", label_smoothing=smoothing)
     found = model(**given).loss
     assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
     assert_close(gradients(model, found), of_joint, rtol=1e-5, atol=1e-6)
@@ -63,9 +63,9 @@ def test_output_layers_that_are_refused():
         with pytest.raises((UserError, ValueError), match=words):
             change(changed, given)
     assert with_bias.lm_head.bias.equal(before) and with_bias.lm_head.bias.requires_grad
-    gated = GatedLoss(model, rare_fraction=0.2)
+    gated = GatedHead(model, rare_fraction=0.2)
     factorize_head(model, classes())
-    for train in (lambda: model(**batch()), lambda: GatedLoss(model, rare_fraction=0.2)):
+    for train in (lambda: model(**batch()), lambda: GatedHead(model, rare_fraction=0.2)):
         with pytest.raises(ValueError, match="is trained with method='mle'"):
             train()
         gated.remove()
@@ -102,7 +102,7 @@ def test_changed_saved_and_loaded(change, tmp_path, caplog):
     ("make", "way"), [(gpt2, "deep copy"), (gpt2, "resized"), (untied, "resized"), (untied, "PEFT")]
 )
 def test_log_unigram_is_trained_with(make, way):
-    """The bias stays as it is, with the least of it for tokens that are added; and what GatedLoss
+    """The bias stays as it is, with the least of it for tokens that are added; and what GatedHead
     has replaced is as before when it is removed."""
     model, given = make(), batch()
     counts = label_counts(dataset(), VOCABULARY)
@@ -120,7 +120,7 @@ def test_log_unigram_is_trained_with(make, way):
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
         model = peft.get_peft_model(model, config)
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.get_output_embeddings().weight.detach().clone()
     for seed in range(2):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agg_fairseq.columns import METRICS
+from agg_fairseq.evaluation.group_shares import MEASURED_CHANGES
 from agg_fairseq.result import Result, SeedValues
 from scripts import results as collect
 from tests.conftest import ROOT
@@ -241,7 +242,11 @@ def larger_seeds():
 
 def readme():
     for low, high in ((0, 1), (1, 5), (5, 10), (10, 30)):
-        changes = span([-change for s, change in gains() if low <= s < high], 1, "%")
+        falls = [-change for s, change in gains() if low <= s < high]
+        changes = span(falls, 1, "%")
+        if low:
+            shown = tuple(round(-fall, 1) for fall in (min(falls), max(falls)))
+            assert MEASURED_CHANGES[low, high] == shown
         gap = f"{low}% to {high}% | " if low else "below 1% | nearly the same (one training: "
         yield f"{gap}{changes} lower"
     trainings, hits, texts, _ = predicted()
@@ -361,11 +366,6 @@ def performance_on_a_gpu():
     larger, unpadded = earlier
     yield f"torch.compile {words.format_map(larger)}"
     yield f"{unpadded['compiled cross_entropy']} ms, {unpadded['mle']:.2f}, {unpadded['agg']}"
-    milliseconds = {}
-    for name, number in next(iter(about["claims"].values())).items():
-        milliseconds[name] = f"{number + 1e-9:.2f}"  # 1.245 is 1.25
-    words = "takes {EmbeddingAdam} ms, of AdamW {AdamW, foreach}, fused {AdamW, fused}"
-    yield words.format_map(milliseconds)
     to_mle = ratios(of_f2, "MefMax", "mle")
     yield f"MefMax takes {to_mle[0]:.2f} and {to_mle[1]:.2f} times as long as mle"
     of_alone = facts("gpu-f2")

@@ -20,6 +20,7 @@ from agg_fairseq.fairseq_plugin.criterions.base import (
 from agg_fairseq.fairseq_plugin.optimizers import AdamOfEmbedding
 from agg_fairseq.functional import Gates
 from agg_fairseq.metrics import frequency_groups
+from agg_fairseq.optim import EmbeddingAdam
 
 
 @register_optimizer("amsgrad_of_w", dataclass=FairseqAdamConfig)
@@ -33,17 +34,34 @@ class AmsgradOfW(AdamOfEmbedding):
         return {"amsgrad": True}
 
 
+class RowAdam(EmbeddingAdam):
+    """Adam, with β₂ = 0.999 for the `long` rows (V,) of a group."""
+
+    def update(self, parameter: Any, gradient: Any, state: dict[str, Any], **group: Any) -> None:
+        """Keeps a second moment for each."""
+        rows, other, second = group.get("long"), parameter.clone(), {**state}
+        if rows is not None:
+            if state:
+                second |= {"exp_avg": state["exp_avg"].clone(), "exp_avg_sq": state["long"]}
+            super().update(
+                other, gradient, second, **{**group, "betas": (group["betas"][0], 0.999)}
+            )
+        super().update(parameter, gradient, state, **group)
+        if rows is not None:
+            state["long"] = second["exp_avg_sq"]
+            parameter[rows] = other[rows]
+
+
 @register_optimizer("long_memory_of_frequent_rows", dataclass=FairseqAdamConfig)
 class LongMemoryOfFrequentRows(AdamOfEmbedding):
     """Adam, for the frequent rows of W with β₂ = 0.999."""
 
+    optimizer_class = RowAdam
+
     def group_options(self, trainer: Any) -> dict[str, Any]:
         """Of W."""
         counts = training_counts(trainer.task, "train")
-        beta1, beta2 = self.optimizer_config["betas"]
-        of_rows = torch.full((len(counts),), beta2, dtype=torch.float64)
-        of_rows[frequency_groups(counts).members("frequent")] = 0.999
-        return {"betas": (beta1, of_rows)}
+        return {"long": frequency_groups(counts).members("frequent")}
 
 
 # The ratio of pushes to pulls in `mle` of second-moments (seed 1), by pushes_and_pulls.py.

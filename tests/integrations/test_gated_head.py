@@ -1,4 +1,4 @@
-"""The loss of GatedLoss and its gradients beside those of transformers, of torch and of the naive
+"""The loss of GatedHead and its gradients beside those of transformers, of torch and of the naive
 three logits; what it counts, and its state."""
 
 import copy
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import (
     VOCABULARY,
     batch,
@@ -55,8 +55,8 @@ def shifted(labels):
 
 
 def used(model, way):
-    """A plain model: one that has had a GatedLoss, or the copy of one that has it."""
-    gated = GatedLoss(model, rare_fraction=0.3)
+    """A plain model: one that has had a GatedHead, or the copy of one that has it."""
+    gated = GatedHead(model, rare_fraction=0.3)
     if way == "deep copy":
         return copy.deepcopy(model)
     if way == "saved":
@@ -88,7 +88,7 @@ def test_plain_likelihood_is_that_of_transformers(kind, items, way):
     output = model(**given, **more)
     assert output.logits is not None and output.loss.dtype == torch.float32
     expected = gradients(model, output.loss)
-    gated = GatedLoss(model, "mle")
+    gated = GatedHead(model, "mle")
     if kind == "untied":
         model.gradient_checkpointing_enable()
     found = model(**given, **more).loss
@@ -102,7 +102,7 @@ def test_plain_likelihood_is_that_of_transformers(kind, items, way):
 def test_agg_has_the_gradients_of_the_three_logits(kind):
     """With an update in the window; labels are −100 in places."""
     model = MODELS[kind]().double()
-    gated = GatedLoss(model, rare_fraction=0.3, excluded=[0, 2])
+    gated = GatedHead(model, rare_fraction=0.3, excluded=[0, 2])
     first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
     model(**first).loss.backward()
     gated.commit_update()
@@ -127,7 +127,7 @@ def test_agg_has_the_gradients_of_the_three_logits(kind):
 def test_labels_shifted_by_the_caller_and_given_by_position():
     model, given = gpt2(), batch(ignored=[(1, 4)])
     expected = gradients(model, model(**given).loss)
-    gated, target = GatedLoss(model, rare_fraction=0.3), shifted(given["labels"])
+    gated, target = GatedHead(model, rare_fraction=0.3), shifted(given["labels"])
     found = gradients(model, model(**given, shift_labels=target).loss)
     assert_close(found, expected, rtol=1e-6, atol=1e-6)
     gated.commit_update()
@@ -137,7 +137,7 @@ def test_labels_shifted_by_the_caller_and_given_by_position():
     losses = [model(**given, shift_labels=labels).loss for labels in (target, others)]
     gated.remove()
     assert_close(losses[1], model(**given, shift_labels=others).loss)
-    GatedLoss(model, "mle")
+    GatedHead(model, "mle")
     by_position = model(given["input_ids"], *[None] * 7, given["labels"]).loss
     assert_close(gradients(model, by_position), expected, rtol=1e-6, atol=1e-6)
 
@@ -150,7 +150,7 @@ def test_changes_after_the_first_step_are_seen():
         (scaled, scaled.config, "logits_scaling", 3),
         (readout, readout.lm_head, "width", torch.tensor(0.5)),
     ):
-        gated = GatedLoss(model, "mle")
+        gated = GatedHead(model, "mle")
         model(**batch())
         setattr(owner, name, value)
         if hasattr(model, name):
@@ -158,7 +158,7 @@ def test_changes_after_the_first_step_are_seen():
         found = model(**batch()).loss
         gated.remove()
         assert_close(found, model(**batch()).loss)
-    GatedLoss(scaled, "mle")
+    GatedHead(scaled, "mle")
     scaled.loss_function = lambda logits, labels, **options: logits.sum()
     with pytest.raises(UserError, match="the loss of causal language models"):
         scaled(**batch())
@@ -171,7 +171,7 @@ def test_changes_after_the_first_step_are_seen():
 def test_a_batch_counts_once_per_update(way, method):
     """However often its loss is computed; another batch, or another update, counts again."""
     model = gpt2()
-    gated = GatedLoss(model, method)
+    gated = GatedHead(model, method)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if way == "LBFGS":
         optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
@@ -200,7 +200,7 @@ def test_a_batch_counts_once_per_update(way, method):
 @pytest.mark.parametrize("is_numpy", [True, False])
 def test_labels_in_the_same_memory_are_others(is_numpy):
     model = gpt2()
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     ids = batch()["input_ids"]
     with torch.inference_mode(not is_numpy):
         memory = ids.clone()
@@ -214,11 +214,11 @@ def test_labels_in_the_same_memory_are_others(is_numpy):
 
 def test_a_state_is_restored_but_for_the_window():
     """The state of a method without counts leaves the window empty."""
-    first, likelihood = GatedLoss(gpt2(), window=5), GatedLoss(gpt2(), "mle")
+    first, likelihood = GatedHead(gpt2(), window=5), GatedHead(gpt2(), "mle")
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
-    second, third = GatedLoss(gpt2(), window=2), GatedLoss(gpt2())
+    second, third = GatedHead(gpt2(), window=2), GatedHead(gpt2())
     second.load_state_dict(first.state_dict())
     counter = second.objective.counter
     last = torch.cat([batch(seed=2)["labels"][:, 1:], batch(seed=3)["labels"][:, 1:]])
@@ -228,4 +228,4 @@ def test_a_state_is_restored_but_for_the_window():
     third.load_state_dict(likelihood.state_dict())
     assert third.objective.counter.updates == 0
     with pytest.raises(ValueError, match="over 61 tokens, got 7"):
-        third.load_state_dict(GatedLoss(gpt2(vocab_size=7)).state_dict())
+        third.load_state_dict(GatedHead(gpt2(vocab_size=7)).state_dict())

@@ -1,0 +1,91 @@
+"""Objectives in several workers: what belongs to one of them stays its own, and whose counts are
+summed."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from agg_fairseq.objective import AggObjective, FaceObjective
+
+pytestmark = pytest.mark.slow
+
+V, D = 30, 8
+
+
+class Model(nn.Module):
+    """A model whose loss is an objective inside of it."""
+
+    def __init__(self, objective):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(V, D)
+        self.block = nn.Sequential(nn.Linear(D, 2 * D), nn.ReLU(), nn.Linear(2 * D, D))
+        self.head, self.objective = nn.Linear(D, V, bias=False), objective
+
+    def forward(self, tokens):
+        features = self.block(self.embedding(tokens[:, :-1]))
+        return self.objective(features, self.head.weight, tokens[:, 1:]).loss
+
+
+def tokens_of(rank, micro_batch):
+    generator = torch.Generator().manual_seed(10 * rank + micro_batch)
+    return torch.randint(V, (2, 6), generator=generator)
+
+
+def work(rank, folder):
+    store = dist.FileStore(f"{folder}/store", 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    found = {}
+    # Three forward passes before the backward passes: DDP gives each the buffers of the first.
+    for name, objective in (
+        ("agg", AggObjective(V, rare_fraction=0.3)),
+        ("face", FaceObjective(V)),
+    ):
+        model = nn.parallel.DistributedDataParallel(Model(objective))
+        losses = [model(tokens_of(rank, number)) for number in range(3)]
+        found[name] = objective.counter.current.clone()
+        sum(losses).backward()
+        objective.commit_update()
+        found[f"{name}, summed"] = objective.counter.appearances.clone()
+    # Both workers have the same batch, and each a half of the blocks.
+    mesh = dist.init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    for group in (None, mesh["dp"].get_group()):
+        model = Model(AggObjective(V, rare_fraction=0.3, process_group=group))
+        parallelize_module(
+            model.block, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        )
+        if group is None:
+            with pytest.raises(ValueError, match=r"sharded parameters.*expected process_group"):
+                model(tokens_of(0, 0))
+            continue
+        model(tokens_of(0, 0)).backward()
+        model.objective.commit_update()
+        found["tensor parallel"] = model.objective.counter.appearances.clone()
+    # FSDP has gathered the parameters, and its workers have batches of their own.
+    model = Model(AggObjective(V, rare_fraction=0.3))
+    fully_shard(model.block, mesh=mesh["tp"])
+    model(tokens_of(rank, 0)).backward()
+    model.objective.commit_update()
+    found["fsdp"] = model.objective.counter.appearances.clone()
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def counts(*batches):
+    return torch.cat([batch[:, 1:].flatten() for batch in batches]).bincount(minlength=V)
+
+
+def test_counts_of_two_workers(tmp_path):
+    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    batches = [[tokens_of(rank, number) for number in range(3)] for rank in range(2)]
+    assert first["agg"].equal(counts(*batches[0])) and second["agg"].equal(counts(*batches[1]))
+    assert not first["face"].equal(second["face"])
+    for found in (first, second):
+        assert found["agg, summed"].equal(counts(*batches[0], *batches[1]))
+        assert found["face, summed"].equal(first["face"] + second["face"])
+        assert found["tensor parallel"].equal(counts(batches[0][0]))
+        assert found["fsdp"].equal(counts(batches[0][0], batches[1][0]))
