@@ -2,6 +2,7 @@
 describes."""
 
 import importlib.util
+import itertools
 import json
 import math
 import re
@@ -335,6 +336,12 @@ def why():
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
     total, within = size(vast["PPL total"]), size(vast["PPL within rare"])
     yield f"lowers the total by {total}, and PPL within rare by {within}"
+    order = ("amsgrad", "adamw-0.999", "adafactor", "lion", "adamw-0.98", "adamw-no-momentum")
+    rare = [
+        results("optimizers")[name]["PPL within rare"] for name in (*order, "adamw-0.95", "signsgd")
+    ]
+    pairs = [first < second for first, second in itertools.combinations(rare, 2)]
+    yield f"{sum(pairs)} of {len(pairs)} pairs are in this order"
 
 
 def ratios(rows, name, to):
