@@ -11,7 +11,6 @@ from tqdm import tqdm
 from .. import metrics
 from ..checkpoints import EmbeddingSource, Models
 from ..columns import with_groups
-from ..errors import UserError
 from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
@@ -80,10 +79,6 @@ def geometry_by_group(
     """`metrics.geometry` of the output embedding, centered at its mean row: each field by group and
     as `total`, None where it is not defined."""
     weight = model.output_embedding.weight
-    if not weight.any():
-        raise UserError(
-            f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
-        )
     center = metrics.mean_row(weight)
     fields: dict[str, dict[str, float | None]] = {name: {} for name in metrics.Geometry._fields}
     for group in (*members, "total"):
