@@ -143,9 +143,12 @@ class PretrainedModel:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file; UserError without."""
-        name = self._saved_name(self.skeleton.get_input_embeddings())
-        if name is None:
+        """The input embedding (V, D), in the dtype of the file, of a decoder if it has its own;
+        UserError without."""
+        # transformers names `shared` of an untied BART first, which no token passes
+        parts = self.skeleton.get_decoder(), self.skeleton
+        names = (self._saved_name(part.get_input_embeddings()) for part in parts)
+        if (name := next(filter(None, names), None)) is None:
             raise UserError(
                 f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
             )

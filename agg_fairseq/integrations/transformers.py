@@ -233,8 +233,8 @@ class GatedHead(TrainerCallback):
         if GradientState().sync_gradients or self._has_stepped:
             if not self._has_loss:
                 raise UserError(
-                    "GatedHead: found no step with labels in this update; train the model that "
-                    "GatedHead was made with, and no copy of it"
+                    "GatedHead: found no step of the model with labels in this update; train it, and "
+                    "no copy, by its own forward, which fused losses as of TRL replace"
                 )
             self._end_update()
             self.objective.commit_update()
@@ -252,7 +252,8 @@ class GatedHead(TrainerCallback):
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Called after a step of any optimizer."""
-        parameters, weight = {*self.model.parameters()}, self._head().weight
+        parameters = {*self.model.parameters()}
+        weight = self.model.get_output_embeddings().weight
         for group in optimizer.param_groups:
             self._has_stepped |= not parameters.isdisjoint(group["params"])
             beta2 = group.get("betas", (0, 0))[1]

@@ -133,7 +133,8 @@ def test_a_dummy_batch_is_not_counted(is_dummy):
 def test_weights_of_face_by_hand():
     """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
     likelihood."""
-    expected = {(4, 1, 0): [0.0, 9 / 7, 12 / 7], (5, 4): [0, 2], (0, 0): [1, 1], (3, 3): [1, 1]}
+    expected = {(4, 1, 0): [0.0, 9 / 7, 12 / 7], (1, 0, 0): [0.0, 1.5, 1.5], (5, 4): [0, 2]}
+    expected |= {(0, 0): [1, 1], (3, 3): [1, 1]}
     for counts, weights in expected.items():
         assert face_weights(torch.tensor(counts)).tolist() == pytest.approx(weights)
 
