@@ -82,19 +82,39 @@ def whole(model):
     return {name: one.full_tensor() if hasattr(one, "full_tensor") else one for name, one in state}
 
 
+def listen_to_fsdp():
+    """accelerate leaves `fsdp=True` out on a CPU; afterwards, it does not."""
+    from accelerate.state import AcceleratorState, DistributedType
+
+    before = AcceleratorState.__init__
+
+    def init(self, *arguments, fsdp_plugin=None, **options):
+        before(self, *arguments, fsdp_plugin=fsdp_plugin, **options)
+        self.fsdp_plugin = fsdp_plugin or getattr(self, "fsdp_plugin", None)
+        if self.fsdp_plugin is not None:
+            self.distributed_type = DistributedType.FSDP
+
+    AcceleratorState.__init__ = init
+
+
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
     model = untied()
     gated = GatedHead(model, **AGG)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
     more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
-    more |= {"fsdp": True, "fsdp_config": config} if is_sharded else {}
+    if is_sharded:
+        listen_to_fsdp()
+        more |= {"fsdp": True, "fsdp_config": config, "save_strategy": "no"}
     training = trainer(
         model, folder, gated, dataset(ROWS * UPDATES), per_device_train_batch_size=ROWS // WORKERS, learning_rate=0.1,
-        gradient_accumulation_steps=2, optim="sgd", num_train_epochs=2, save_strategy="steps", save_steps=UPDATES // 2,
-        **more,
+        gradient_accumulation_steps=2, optim="sgd", num_train_epochs=2, save_steps=UPDATES // 2,
+        **{"save_strategy": "steps", **more},
     )  # fmt: skip
     training.train(resume_from_checkpoint=resume)
+    assert (
+        training.accelerator.is_fsdp2 == hasattr(model.lm_head.weight, "full_tensor") == is_sharded
+    )
     return {"weights": whole(model), "counts": gated.state_dict()}
 
 
@@ -110,10 +130,9 @@ def main(folder):
         half = train("untied", sharded, range(UPDATES // 2))
         resumed = train("untied", sharded, range(UPDATES // 2, UPDATES), half)
         results.append(("untied", resumed))
-        for is_sharded in (False, True):
-            run = f"{folder}/{is_sharded}"
-            for checkpoint in (None, f"{run}/checkpoint-{UPDATES // 2}"):
-                results.append(("Trainer", train_by_trainer(run, checkpoint, is_sharded)))
+        for checkpoint in (None, f"{folder}/run/checkpoint-{UPDATES // 2}"):
+            results.append(("Trainer", train_by_trainer(f"{folder}/run", checkpoint)))
+        results.append(("Trainer", train_by_trainer(folder, is_sharded=True)))
         dist.destroy_process_group()
     if RANK == 0:
         torch.save(results, Path(folder) / f"{WORKERS}.pt")

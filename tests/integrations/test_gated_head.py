@@ -1,5 +1,5 @@
-"""The loss of GatedHead and its gradients beside those of transformers, of torch and of the naive
-three logits; what it counts, and its state."""
+"""The gradients under GatedHead, whatever a model makes of its logits; what it counts, and its
+state."""
 
 import copy
 import io
@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
-from torch.utils.checkpoint import checkpoint
+from transformers import GPT2LMHeadModel
+from transformers.modeling_outputs import CausalLMOutput
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
 from agg_fairseq.integrations.transformers import GatedHead
+from tests.integrations.test_every_model import compared
 from tests.small_transformers import (
     VOCABULARY,
     batch,
@@ -28,193 +29,148 @@ from tests.small_transformers import (
 class MuReadout(nn.Linear):
     """The output layer of mup, which scales its input."""
 
-    width = 4.0
+    width = 4
 
     def forward(self, features):
         return super().forward(features / self.width)
 
 
-def mup():
+class Shifted(nn.Linear):
+    """A bias of a plug-in's, which is not gated."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes, bias=False)
+        self.shift = nn.Parameter(torch.zeros(VOCABULARY))
+
+    def forward(self, features):
+        return super().forward(features) + self.shift
+
+
+class Scaled(GPT2LMHeadModel):
+    """Its logits have a learned scale, and its loss a second term of the logits."""
+
+    def forward(self, input_ids, labels):
+        logits = self.lm_head(self.transformer(input_ids).last_hidden_state) * self.scale
+        loss = self.loss_function(logits, labels, VOCABULARY)
+        return CausalLMOutput(loss + 1e-3 * logits.logsumexp(-1).square().mean(), logits)
+
+
+def with_head(layer):
     model = untied()
-    model.lm_head = MuReadout(16, VOCABULARY, bias=False)
+    model.lm_head = layer(16, VOCABULARY)
+    return model
+
+
+def scaled():
+    model = gpt2()
+    model.__class__, model.scale = Scaled, nn.Parameter(torch.tensor(2.0))
+    return model
+
+
+def with_hook():
+    model = untied()
+    model.lm_head.register_forward_hook(lambda module, given, z: z - z.mean(-1, keepdim=True))
+    return model
+
+
+def checkpointed():
+    model = untied()
+    model.gradient_checkpointing_enable()
     return model
 
 
 MODELS = {
     "tied": gpt2,
-    "untied": untied,
     "bias": lambda: llama_like("Phi", head_dim="default"),
-    "scaled": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
-    "capped": lambda: llama_like("Gemma2", final_logit_softcapping=0.05),
-    "mup": mup,
+    "scale": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
+    "cap": lambda: llama_like("Gemma2", final_logit_softcapping=0.5),
+    "mup": lambda: with_head(lambda *sizes: MuReadout(*sizes, bias=False)),
+    "bias of a plug-in": lambda: with_head(Shifted),
+    "learned scale, two losses": scaled,
+    "hook": with_hook,
+    "gradient checkpointing": checkpointed,
 }
 
 
-def shifted(labels):
-    return F.pad(labels, (0, 1), value=-100)[:, 1:]
+@pytest.mark.parametrize("kind", MODELS)
+def test_gates_whatever_follows_the_output_layer(kind):
+    target, second = (
+        None,
+        torch.randint(4, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(0)),
+    )
+    if kind == "learned scale, two losses":
+        second[0, :4] = -100
+        target = F.pad(second, (0, 1), value=-100)[:, 1:].flatten()
+    loss, plain, literal = compared(MODELS[kind](), target)
+    assert loss == 0 and plain <= 1e-6 and literal <= 1e-6
 
 
-def used(model, way):
-    """A plain model: one that has had a GatedHead, or the copy of one that has it."""
+@pytest.mark.parametrize("way", ["deep copy", "saved", "removed"])
+@pytest.mark.parametrize("in_half", [False, True])
+def test_everything_but_training_steps_is_untouched(way, in_half):
+    """In evaluation, of a copy, and after `remove`; by accelerate in half precision, too."""
+    model, given = gpt2(), batch()
+    expected = gradients(model, model(**given).loss)
+    before = [*model.state_dict()], vars(model).copy(), vars(model.lm_head).copy()
+    logits = model.eval()(**given).logits
     gated = GatedHead(model, rare_fraction=0.3)
-    if way == "deep copy":
-        return copy.deepcopy(model)
-    if way == "saved":
-        torch.save(model, file := io.BytesIO())
-        return torch.load(io.BytesIO(file.getvalue()), weights_only=False)
-    if way == "bfloat16":
+    assert model(**given).logits.equal(logits)
+    model.train()
+    assert model(input_ids=given["input_ids"]).logits.equal(logits)
+    with torch.no_grad():
+        assert model(**given).logits.equal(logits)
+    assert not gated.objective.counter.current.any()
+    with pytest.raises(IndexError):
+        model(input_ids=given["input_ids"] + VOCABULARY, labels=given["labels"])
+    if in_half:
         in_bfloat16(model)
-    gated.remove()
-    return model
-
-
-@pytest.mark.parametrize(
-    ("kind", "items", "way"),
-    [
-        ("tied", 17, "saved"),
-        ("untied", 17, "removed"),
-        ("bias", torch.tensor(17), "deep copy"),
-        ("scaled", None, "removed"),
-        ("capped", 17, "bfloat16"),
-        ("mup", None, "bfloat16"),
-    ],
-)
-def test_plain_likelihood_is_that_of_transformers(kind, items, way):
-    """Its mean, or divided by the number of targets that Trainer passes; with gradient
-    checkpointing in one case."""
-    model = used(MODELS[kind](), way)
-    given = batch(ignored=[(0, 3), (0, 4), (2, 11)])
-    more = {} if items is None else {"num_items_in_batch": items}
-    output = model(**given, **more)
-    assert output.logits is not None and output.loss.dtype == torch.float32
-    expected = gradients(model, output.loss)
-    gated = GatedHead(model, "mle")
-    if kind == "untied":
-        model.gradient_checkpointing_enable()
-    found = model(**given, **more).loss
-    tolerance = 0.01 if way == "bfloat16" else 1e-6
-    assert_close(found, output.loss, rtol=tolerance, atol=tolerance)
-    assert_close(gradients(model, found), expected, rtol=tolerance, atol=tolerance)
-    gated.commit_update()  # which knows of the loss
-
-
-@pytest.mark.parametrize("kind", ["tied", "bias", "scaled", "capped"])
-def test_agg_has_the_gradients_of_the_three_logits(kind):
-    """With an update in the window; labels are −100 in places."""
-    model = MODELS[kind]().double()
-    gated = GatedHead(model, rare_fraction=0.3, excluded=[0, 2])
-    first, second = batch(seed=1), batch(ignored=[(0, 0), (1, 5)], seed=2)
-    model(**first).loss.backward()
-    gated.commit_update()
-    found = model(**second).loss
-    found_gradients = gradients(model, found)
-
-    appearances = torch.bincount(first["labels"][:, 1:].flatten(), minlength=VOCABULARY)
-    excluded = torch.zeros(VOCABULARY, dtype=torch.bool)
-    excluded[[0, 2]] = True
-    rare = rare_tokens(appearances, 1, rare_fraction=0.3, excluded=excluded)
-    assert gated.objective.gates(None).rare.equal(rare)
-    head, target = model.get_output_embeddings(), shifted(second["labels"])
-    features = model.base_model(input_ids=second["input_ids"]).last_hidden_state
-    changed = {"scaled": {"scale": 1 / 0.3}, "capped": {"softcap": 0.05}}.get(kind, {})
-    changed |= {"bias": head.bias, "gates": agg_gates(appearances, 1, rare)}
-    naive = naive_gated_cross_entropy(features, head.weight, target, **changed)
-    naive = naive / (target != -100).sum()
-    assert_close(found.double(), naive, rtol=1e-6, atol=1e-6)
-    assert_close(found_gradients, gradients(model, naive), rtol=1e-9, atol=1e-9)
+        with pytest.raises(UserError, match="already has one"):
+            GatedHead(model)
+    output = model(**given)
+    assert output.logits.shape == (3, 12, VOCABULARY)
+    assert_close(gradients(model, output.loss), expected, rtol=in_half * 0.05, atol=in_half * 0.05)
+    gated.roll_back_update()
+    if way == "removed":
+        gated.remove()
+        gated.remove()
+        assert in_half or ([*model.state_dict()], vars(model), vars(model.lm_head)) == before
+        used = model
+    elif way == "deep copy":
+        used = copy.deepcopy(model)
+    elif not in_half:  # what accelerate makes of a model cannot be pickled
+        torch.save(model, file := io.BytesIO())
+        used = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    else:
+        return
+    found = gradients(used, used(**given).loss)
+    assert_close(found, expected, rtol=in_half * 0.05, atol=in_half * 0.05)
+    assert not gated.objective.counter.current.any()
+    own = GatedHead(used, rare_fraction=0.3)
+    used(**given).loss.backward()
+    own.commit_update()
+    assert own.objective.counter.updates == 1 and not gated.objective.counter.current.any()
+    own.remove()
+    assert_close(gradients(used, used(**given).loss), found, rtol=0, atol=0)
 
 
 def test_labels_shifted_by_the_caller_and_given_by_position():
     model, given = gpt2(), batch(ignored=[(1, 4)])
-    expected = gradients(model, model(**given).loss)
-    gated, target = GatedHead(model, rare_fraction=0.3), shifted(given["labels"])
-    found = gradients(model, model(**given, shift_labels=target).loss)
-    assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    gated.commit_update()
-    counts = torch.bincount(target[target != -100], minlength=VOCABULARY)
-    assert gated.objective.counter.appearances.equal(counts)
-    others = target.where(target == -100, 1)  # of the same labels
-    losses = [model(**given, shift_labels=labels).loss for labels in (target, others)]
-    gated.remove()
-    assert_close(losses[1], model(**given, shift_labels=others).loss)
-    GatedHead(model, "mle")
-    by_position = model(given["input_ids"], *[None] * 7, given["labels"]).loss
-    assert_close(gradients(model, by_position), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_changes_after_the_first_step_are_seen():
-    """Of a soft cap, a scale, a number of the output layer, and the function of the loss."""
-    capped, scaled, readout = MODELS["capped"](), MODELS["scaled"](), mup()
-    for model, owner, name, value in (
-        (capped, capped.config, "final_logit_softcapping", 0.02),
-        (scaled, scaled.config, "logits_scaling", 3),
-        (readout, readout.lm_head, "width", torch.tensor(0.5)),
-    ):
-        gated = GatedHead(model, "mle")
-        model(**batch())
-        setattr(owner, name, value)
-        if hasattr(model, name):
-            setattr(model, name, value)
-        found = model(**batch()).loss
-        gated.remove()
-        assert_close(found, model(**batch()).loss)
-    GatedHead(scaled, "mle")
-    scaled.loss_function = lambda logits, labels, **options: logits.sum()
-    with pytest.raises(UserError, match="the loss of causal language models"):
-        scaled(**batch())
-
-
-@pytest.mark.parametrize(
-    ("way", "method"),
-    [("LBFGS", "agg"), ("SAM", "agg"), ("SAM", "face"), ("checkpoint", "agg")],
-)
-def test_a_batch_counts_once_per_update(way, method):
-    """However often its loss is computed; another batch, or another update, counts again."""
-    model = gpt2()
-    gated = GatedHead(model, method)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    if way == "LBFGS":
-        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
-
-    def loss_of(ids, labels):
-        return model(ids, labels=labels).loss
-
-    def closure():
-        optimizer.zero_grad()
-        for given in batches:
-            if way == "checkpoint":
-                checkpoint(loss_of, *given.values(), use_reentrant=False).backward()
-            else:
-                loss_of(*given.values()).backward()
-        return torch.ones(())
-
-    for update in (1, 2):
-        batches = [batch(seed=1), batch(seed=2)]
-        if way == "SAM":
-            closure()  # at the weights from which the first step goes up
-        optimizer.step(closure)
-        gated.commit_update()
-        assert gated.objective.counter.appearances.sum() == update * 2 * 3 * 11
-
-
-@pytest.mark.parametrize("is_numpy", [True, False])
-def test_labels_in_the_same_memory_are_others(is_numpy):
-    model = gpt2()
+    target = F.pad(given["labels"], (0, 1), value=-100)[:, 1:].contiguous()
+    counts = target[target != -100].bincount(minlength=VOCABULARY)
     gated = GatedHead(model, rare_fraction=0.3)
-    ids = batch()["input_ids"]
-    with torch.inference_mode(not is_numpy):
-        memory = ids.clone()
-    for value in (3, 4):
-        memory.numpy()[:] = value
-        labels = torch.from_numpy(memory.numpy()) if is_numpy else memory
-        model(ids, labels=labels).loss.backward()
-    gated.commit_update()
-    assert gated.objective.counter.appearances[3:5].tolist() == [33, 33]
+    for positions, more in (
+        ((), {**given, "shift_labels": target}),
+        ((given["input_ids"], *[None] * 7, given["labels"]), {}),
+    ):
+        model(*positions, **more).loss.backward()
+        assert gated.objective.counter.current.equal(counts)
+        gated.roll_back_update()
 
 
-def test_a_state_is_restored_but_for_the_window():
+def test_a_state_is_restored_but_for_the_window(caplog):
     """The state of a method without counts leaves the window empty."""
-    first, likelihood = GatedHead(gpt2(), window=5), GatedHead(gpt2(), "mle")
+    first = GatedHead(gpt2(), window=5)
+    without = GatedHead(gpt2(), "agps", counts=torch.arange(VOCABULARY), rare_rank=9)
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
@@ -224,8 +180,36 @@ def test_a_state_is_restored_but_for_the_window():
     last = torch.cat([batch(seed=2)["labels"][:, 1:], batch(seed=3)["labels"][:, 1:]])
     assert (counter.window, counter.updates) == (2, 2)
     assert counter.appearances.equal(last.flatten().bincount(minlength=VOCABULARY))
-    likelihood.load_state_dict(first.state_dict())  # needs no counts
-    third.load_state_dict(likelihood.state_dict())
-    assert third.objective.counter.updates == 0
+    assert "found no counts" not in caplog.text
+    third.load_state_dict(without.state_dict())
+    assert third.objective.counter.updates == 0 and "found no counts of its method" in caplog.text
     with pytest.raises(ValueError, match="over 61 tokens, got 7"):
         third.load_state_dict(GatedHead(gpt2(vocab_size=7)).state_dict())
+
+
+@pytest.mark.parametrize("kind", ["modules_to_save", "another adapter", "not trained"])
+def test_peft(kind):
+    """The copy of the output layer that trains is gated; without one, a line says so."""
+    peft = pytest.importorskip("peft", reason="needs peft: pip install peft==0.21.2")
+    saved = None if kind == "not trained" else ["lm_head"]
+    config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=saved)
+    model = peft.get_peft_model(untied(), config).train()
+    if kind == "another adapter":
+        model.add_adapter("second", peft.LoraConfig(target_modules=["q_proj"]))
+        model.set_adapter("second")
+    if kind != "modules_to_save":
+        GatedHead(model, rare_fraction=0.3)
+        with pytest.raises(UserError, match="modules_to_save of the active adapter"):
+            model(**batch())
+        return
+    own = model(**batch()).loss
+    expected = gradients(model, own)
+    gated = GatedHead(model, rare_fraction=0.3)
+    for seed in (1, 0):
+        loss = model(**batch(seed=seed)).loss
+        found = gradients(model, loss)
+        gated.commit_update()
+    assert loss == own
+    [name] = [name for name in found if "lm_head.modules_to_save" in name]
+    assert not found.pop(name).equal(expected.pop(name))
+    assert_close(found, expected, rtol=0, atol=0)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy
+from agg_fairseq.functional import cosine_regularizer
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedHead
 from tests.conftest import ROOT, table_cells, write_lines, zipf_text
@@ -71,10 +72,10 @@ def test_another_beta2_of_the_embedding(make):
     assert trained == {*names["model"].parameters()} and len(trained) == len(others["params"]) + 1
 
 
-def test_table_of_objectives():
-    section = PAGE.split("## Objectives")[1].split("\n## ")[0]
+def test_table_of_methods():
+    section = PAGE.split("## Methods")[1].split("\n## ")[0]
     calls = re.findall(r"^\| `(GatedHead\(.*?\))` \|", section, re.MULTILINE)
-    assert len(calls) == 7
+    assert len(calls) == 3
     for call in calls:
         names = {"GatedHead": GatedHead, "label_counts": label_counts, "train": dataset()}
         names |= {"model": gpt2(), "V": VOCABULARY, "R": 20}
@@ -115,6 +116,20 @@ def test_packed_texts_see_each_other_with_a_cache(options):
     expected = sum(summed_loss(model, ids) for ids in texts) / 18
     is_equal = torch.isclose(model(**packed, **options).loss, expected, rtol=1e-5)
     assert is_equal.item() is bool(options)
+
+
+def test_a_loss_with_a_term_of_the_embedding(tmp_path):
+    """The term counts once per update, of which a micro-batch has a share."""
+    model, given = gpt2(), batch(ignored=[(0, 3)])
+    [program] = [text for text in PROGRAMS if "cosine_regularizer" in text]
+    names = {"model": model}
+    exec(program, names)
+    training = trainer(model, tmp_path, GatedHead(model))
+    training.compute_loss_func = names["loss"]
+    found = training.compute_loss(model, {**given}, num_items_in_batch=2 * 32)
+    expected = (model(**given).loss + cosine_regularizer(model.lm_head.weight)) / 2
+    torch.testing.assert_close(found, expected)
+    training.train()
 
 
 @pytest.mark.slow
