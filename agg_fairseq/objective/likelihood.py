@@ -17,6 +17,7 @@ from ..functional import (
     chunked,
     cosine_regularizer,
     previous_tokens,
+    top_odds,
     unlikelihood,
 )
 from ..functional.compiling import compiled
@@ -241,13 +242,14 @@ class Objective(nn.Module):
             if epsilon:
                 margin = adversarial_margin(chunk.features, weight[chunk.target], epsilon)
                 lowered = logits.scatter_add(1, chunk.target[:, None], margin[:, None])
-            values = likelihood(lowered, chunk)
+            odds = compiled(top_odds, (lowered,))
+            values = likelihood(lowered, chunk, odds)
             if margin is not None:
                 values["adv_loss"] = values["nll"]
                 values["nll"] = nll_without_margin(values["nll"], margin)
             if self.ul_alpha:
                 tokens = candidates.at(chunk.positions, chunk.target)
-                values["ul_loss"] = compiled(unlikelihood, (lowered, *tokens))
+                values["ul_loss"] = compiled(unlikelihood, (lowered, *tokens, odds))
                 values["losses"] = values["losses"] + self.ul_alpha * values["ul_loss"]
             return values
 
