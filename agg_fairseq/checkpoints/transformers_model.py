@@ -77,6 +77,11 @@ class PretrainedModel:
             saved_as[rename_source_key(saved, renamings, converters, *known)[0]] = saved
         return saved_as
 
+    def check(self) -> None:
+        """Opens all files of the weights."""
+        for path in dict.fromkeys(self._file_of.values()):
+            _open(path)
+
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]

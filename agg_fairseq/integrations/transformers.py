@@ -28,12 +28,12 @@ from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..functional import Gates
 from ..functional.gated_linear import gated_linear
-from ..objective import TERMS, AggObjective, AgpsObjective, Objective
+from ..objective import TERMS, AggObjective, AgpsObjective
 from .output_layers import IGNORED
 
 try:
     from accelerate.state import GradientState
-    from transformers import PreTrainedModel, TrainerCallback
+    from transformers import TrainerCallback
     from transformers.loss.loss_utils import ForMaskedLMLoss
     from transformers.trainer_utils import has_length
 except ImportError as error:
@@ -46,7 +46,7 @@ __all__ = ["GatedHead"]
 
 logger = logging.getLogger(__name__)
 
-METHODS: dict[str, type[Objective]] = {"agg": AggObjective, "agps": AgpsObjective}
+METHODS: dict[str, Any] = {"agg": AggObjective, "agps": AgpsObjective}
 MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
 NAME = (
     "_gated_head"  # of an attribute of the model, one of the schedule, and the labels' second name
@@ -87,7 +87,7 @@ class GatedHead(TrainerCallback):
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: Any,
         method: str = "agg",
         *,
         tokenizer: Any = None,
@@ -114,6 +114,9 @@ class GatedHead(TrainerCallback):
         self._is_used = self._is_checked = self._has_warned = False
         self._step_hook: RemovableHandle | None = None
         self._signature = inspect.signature(model.forward)
+        bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
+        names = {name for one in bases for name in inspect.unwrap(one).__code__.co_names}
+        self._shifts = "loss_function" in names and model.loss_function is not ForMaskedLMLoss
         self._before = attributes.get("forward")
         # an attribute of the instance, since PEFT calls `model.forward(…)` itself, without hooks
         self._forward = MethodType(_gated_forward(self, model.forward), model)
@@ -129,7 +132,7 @@ class GatedHead(TrainerCallback):
                 del attributes["forward"]
                 attributes |= {} if self._before is None else {"forward": self._before}
 
-    def _head(self) -> nn.Module:
+    def _head(self) -> Any:
         """The output layer."""
         head = self.model.get_output_embeddings()
         if hasattr(head, "modules_to_save"):  # of PEFT, around the copies that train
@@ -165,20 +168,20 @@ class GatedHead(TrainerCallback):
                 "GatedHead: the output embedding does not train, so that there is no gradient to "
                 "gate; unfreeze it (with PEFT: modules_to_save of the active adapter)"
             )
-        if target is None and _shifts_labels(self.model):
+        if target is None and self._shifts:
             target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
         target = (labels if target is None else target).to(head.weight.device)
         if self._step_hook is None:
             self._step_hook = register_optimizer_step_post_hook(self._after_step)
         self._has_loss, self._is_used, gates = True, False, self.objective.micro_batch(target).gates
-        before = {name: one for name, one in vars(head).items() if name == "forward"}
         linear = _Linear(head, functools.partial(self._linear, target, gates))
-        vars(head)["forward"] = functools.partial(linear.forward, head.forward)
+        attributes, before = vars(head), vars(head).get("forward")
+        attributes["forward"] = functools.partial(linear.forward, head.forward)
         try:
             output = forward(*arguments, **keywords)
         finally:
-            del vars(head)["forward"]
-            vars(head).update(before)
+            del attributes["forward"]
+            attributes |= {} if before is None else {"forward": before}
         if not self._is_used:
             raise UserError(
                 "GatedHead: the model has not called its output layer, as with fused losses such as "
@@ -219,10 +222,9 @@ class GatedHead(TrainerCallback):
         at_target = gradient.gather(-1, target.where(has_target, 0)[..., None]).squeeze(-1).abs()
         is_other = (at_target < torch.linalg.vector_norm(gradient, torch.inf, dim=-1)) & has_target
         if 2 * is_other.sum() > has_target.sum():
-            label = "t + 1" if _shifts_labels(self.model) else "t"
             raise UserError(
-                f"GatedHead: expected a loss by which position t predicts label {label}, as the "
-                f"class {type(self.model).__name__} has it, found another; it is not supported"
+                f"GatedHead: expected a loss by which position t predicts label t + {self._shifts:d}, "
+                f"as in {type(self.model).__name__} itself, found another; it is not supported"
             )
 
     # The updates of a training
@@ -274,7 +276,7 @@ class GatedHead(TrainerCallback):
         ValueError for another vocabulary; the state of another method leaves the window empty.
         """
         counter = self.objective.counter
-        window = counter and counter.window
+        window = None if counter is None else counter.window
         if state.keys() == self.objective.state_dict().keys():
             self.objective.load_state_dict(dict(state))
         else:
@@ -358,13 +360,6 @@ def _gated_forward(gated: GatedHead, before: Callable[..., Any]) -> Callable[...
         return gated._step(functools.partial(own, model), arguments, keywords)
 
     return forward
-
-
-def _shifts_labels(model: nn.Module) -> bool:
-    """Does position t predict label t + 1, and not label t?"""
-    forwards = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
-    calls = any("loss_function" in inspect.unwrap(one).__code__.co_names for one in forwards)
-    return calls and model.loss_function is not ForMaskedLMLoss
 
 
 def _with_labels_twice(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:

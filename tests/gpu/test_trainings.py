@@ -180,7 +180,6 @@ def test_trainer(options, device, tmp_path):
     losses = {}
     for name, given in {
         "plain": None,
-        "mle": {"method": "mle"},
         "agg": {"method": "agg", "rare_fraction": 0.3, "window": 5},
     }.items():
         model = gpt2()
@@ -191,5 +190,4 @@ def test_trainer(options, device, tmp_path):
         callbacks = [] if given is None else [GatedHead(model, **given)]
         trainer = Trainer(model, arguments, train_dataset=examples, callbacks=callbacks)
         losses[name] = trainer.train().training_loss
-    assert losses["mle"] == pytest.approx(losses["plain"], rel=3e-3 if options else 1e-4)
     assert losses["agg"] == pytest.approx(losses["plain"], rel=0.2)

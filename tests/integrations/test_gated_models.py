@@ -47,7 +47,7 @@ def factorized(model):
     ("make", "change", "more", "message"),
     [
         (lambda: of_class(Fused), None, {}, "has not called its output layer"),
-        (lambda: of_class(Aligned), None, {}, r"position t predicts label t \+ 1, as the class"),
+        (lambda: of_class(Aligned), None, {}, r"position t predicts label t \+ 1, as in"),
         (untied, None, {"logits_to_keep": 4}, r"positions \(3, 4\) for the labels \(3, 12\)"),
         (untied, lambda model: model.lm_head.requires_grad_(False), {}, "does not train"),
         (untied, lambda model: model.resize_token_embeddings(64), {}, "found 64 rows in the output"),

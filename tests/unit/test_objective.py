@@ -189,3 +189,17 @@ def test_a_state_of_another_method_is_refused():
 def test_options_out_of_range(kind, options, message):
     with pytest.raises(ValueError, match=message):
         kind(V, **options)
+
+
+def test_an_update_that_has_not_ended_is_an_error():
+    """Without `commit_update`, nothing would ever be gated."""
+    objective, weight = AggObjective(9, rare_fraction=0.3), torch.nn.Parameter(torch.randn(9, 4))
+    optimizer, y = torch.optim.SGD([weight], lr=0.1), torch.tensor([[1, 2, 2]])
+    for end in (objective.commit_update, objective.roll_back_update, None):
+        for _ in range(2):  # micro-batches
+            objective(torch.randn(1, 3, 4), weight, y).loss.backward()
+        optimizer.step()
+        if end is not None:
+            end()
+    with pytest.raises(ValueError, match="call commit_update"):
+        objective(torch.randn(1, 3, 4), weight, y)

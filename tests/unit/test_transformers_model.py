@@ -10,6 +10,7 @@ from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
+from agg_fairseq.integrations import load_pretrained
 from tests import small_transformers
 from tests.commands import LANGUAGE_MODEL, save_checkpoint
 
@@ -164,6 +165,8 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
         UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
     ):
         PretrainedModel(tmp_path).output_embedding  # noqa: B018
+    with pytest.raises(UserError, match="2.safetensors: found no such file"):
+        load_pretrained(tmp_path)
 
 
 def test_isotropy_of_a_transformers_model(model, text, capsys):
@@ -185,6 +188,12 @@ def test_counts_are_those_of_the_text(model, text):
     assert vocabulary.counts.tolist() == [0, 1, 8, 3, 2, 1, 1, 1, 1, 0, 0, 0]
     assert vocabulary.special_ids == [0, 1, 10, 11]
     assert vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
+    marked = text.with_name("marked")  # by a byte-order mark
+    marked.write_text("\ufeff" + TEXT)
+    assert vocabulary.counts_in(marked).equal(vocabulary.counts)
+    (model / "tokenizer.json").write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"/tokenizer.json: unreadable .* expected the model's"):
+        TokenizerVocabulary.load(model / "tokenizer.json", V)
 
 
 def test_neighbors_of_a_transformers_model(model, text):
