@@ -1,6 +1,7 @@
 """The evaluations as they are used from a notebook: functions of opened checkpoints that return a
 Result."""
 
+import inspect
 import json
 import math
 import re
@@ -33,6 +34,13 @@ def shape(value):
     return "{" + "; ".join(f"{kind}: {', '.join(of_kind)}" for kind, of_kind in names.items()) + "}"
 
 
+def defaults(function):
+    """The defaults that are texts, numbers or several of these, as text."""
+    parameters = inspect.signature(function).parameters.values()
+    given = [one for one in parameters if isinstance(one.default, str | float | int | tuple)]
+    return ", ".join(f"{one.name}={one.default!r}" for one in given)
+
+
 def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
     """tests/glue/json_schema.json has the settings, and the names and types, of this version."""
     run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
@@ -51,7 +59,9 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
         "text_metrics": evaluation.text_metrics({"t": texts}, lm_data),
         "bleu": evaluation.bleu({"log": log}),
     }
-    found = {"schema": SCHEMA, "json": {}}
+    found = {"schema": SCHEMA, "defaults": {}, "json": {}}
+    for name in [one for one in evaluation.__all__ if one != "Result"]:
+        found["defaults"][name] = defaults(getattr(evaluation, name))
     for name, result in results.items():
         parts = json.loads(json.dumps(result.json()))
         assert set(parts) == {*"signature settings version schema labels columns".split(), *PARTS}

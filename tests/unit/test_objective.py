@@ -170,7 +170,10 @@ def test_a_state_goes_on_exactly(method, way, tmp_path):
 
 
 def test_a_state_of_another_method_is_refused():
-    agg, face = AggObjective(V, rare_fraction=0.3, window=2), FaceObjective(V)
+    """What follows from the data is in no state."""
+    agg, face = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED), FaceObjective(V)
+    agps = AgpsObjective(V, rare_rank=5, counts=torch.arange(V), excluded=EXCLUDED)
+    assert {*agg.state_dict()} == {"_extra_state", *face.state_dict()} and not agps.state_dict()
     for state, kind in ((agg.state_dict(), face), (face.state_dict(), agg), ({}, agg)):
         with pytest.raises((ValueError, RuntimeError)):
             kind.load_state_dict(state)

@@ -246,3 +246,6 @@ def test_what_a_transformers_model_does_not_take(model):
         neighbors(open_models([model]), words=["sea"], tokenizer=TokenizerOptions("gpt2"))
     with pytest.raises(UserError, match="found neither checkpoint_best.pt"):
         Checkpoint(model)
+    (model / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"found no such file; expected model\.safetensors"):
+        open_models([model])
