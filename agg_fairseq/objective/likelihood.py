@@ -112,7 +112,7 @@ class Objective(nn.Module):
         self.ignore_index, self.padding_row = ignore_index, padding_row
         self.process_group = process_group
         self._is_checked = False
-        self.weight_version: int | None = None  # of W, in the update under way
+        self.weight_versions: dict[int, int] = {}  # of each W, in the update under way
         self.counter = self.current_gates = None
 
     # What a subclass overrides.
@@ -296,12 +296,12 @@ class Objective(nn.Module):
         """Raises ValueError if W has changed since the last micro-batch, though the update has not
         ended; and for the features of a model that works on one batch in several workers, if it is
         not known which (FSDP gathers its parameters before)."""
-        if weight.is_leaf and self.weight_version not in (None, weight._version):
+        version = self.weight_versions.setdefault(id(weight), weight._version)
+        if weight.is_leaf and version != weight._version:
             raise ValueError(
                 "found that the weights have changed, but the update has not ended; call "
                 "commit_update() after each step of the optimizer"
             )
-        self.weight_version = weight._version
         if self._is_checked:
             return
         self._is_checked = True
@@ -325,14 +325,14 @@ class Objective(nn.Module):
 
     def commit_update(self) -> None:
         """Ends an update on every worker, after the step of the optimizer."""
-        self.weight_version = None
+        self.weight_versions.clear()
         if self.counter is not None:
             self.sum_counts()
             self.counter.commit()
 
     def roll_back_update(self) -> None:
         """Forgets the micro-batches of an update whose step did not take place."""
-        self.weight_version = None
+        self.weight_versions.clear()
         if self.counter is not None:
             self.counter.roll_back()
 
