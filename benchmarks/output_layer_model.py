@@ -111,7 +111,8 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     if name in ("cross_entropy", "label_smoothed_cross_entropy"):
         return CRITERION_REGISTRY[name](task, sentence_avg=False, **options)
     cfg = CRITERION_DATACLASS_REGISTRY[name](_name=name, train_subset="train", sentence_avg=False)
-    for option, value in ({"update_freq": [1], "skip_remainder_batch": False} | options).items():
+    given = {"update_freq": [1], "skip_remainder_batch": False, "use_bmuf": False} | options
+    for option, value in given.items():
         setattr(cfg, option, value)
     objective = CRITERION_REGISTRY[name](cfg, task)
     vocabulary = len(task.target_dictionary)

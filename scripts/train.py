@@ -293,9 +293,6 @@ def settings_of_processes(
         f"++optimization.update_freq=[{update_freq}]",
         f"distributed_training.distributed_world_size={processes}",  # fairseq's default is all GPUs
     ]
-    # by default fairseq cuts a batch of 33 sequences down to 32
-    if "tokens_per_sample" in config.task:
-        settings.append("++dataset.required_batch_size_multiple=1")
     if processes > 1:
         with socket.socket() as probe:
             probe.bind(("localhost", 0))

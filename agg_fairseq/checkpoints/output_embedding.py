@@ -31,7 +31,7 @@ class OutputEmbedding:
 
 
 def check_matrix(path: str | Path, name: str, value: Tensor) -> Tensor:
-    """A parameter; UserError unless it is a matrix of finite numbers."""
+    """A parameter; UserError unless it is a matrix of finite numbers, not all of them 0."""
     if not value.is_floating_point() or value.dim() != 2:
         raise UserError(
             f"{path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected a matrix "
@@ -39,6 +39,8 @@ def check_matrix(path: str | Path, name: str, value: Tensor) -> Tensor:
         )
     for rows in value.split(8192):
         check_finite(path, {name: rows.float()})  # as it is used: a large float64 is infinite there
+    if not value.any():
+        raise UserError(f"{path}: found only zeros in {name}; expected a trained model")
     return value
 
 

@@ -77,6 +77,11 @@ class PretrainedModel:
             saved_as[rename_source_key(saved, renamings, converters, *known)[0]] = saved
         return saved_as
 
+    def check(self) -> None:
+        """Opens all files of the weights."""
+        for path in dict.fromkeys(self._file_of.values()):
+            _open(path)
+
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
         name = name if name in self._file_of else self._saved_as[name]
@@ -143,9 +148,12 @@ class PretrainedModel:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file; UserError without."""
-        name = self._saved_name(self.skeleton.get_input_embeddings())
-        if name is None:
+        """The input embedding (V, D), in the dtype of the file, of a decoder if it has its own;
+        UserError without."""
+        # transformers names `shared` of an untied BART first, which no token passes
+        parts = self.skeleton.get_decoder(), self.skeleton
+        names = (self._saved_name(part.get_input_embeddings()) for part in parts)
+        if (name := next(filter(None, names), None)) is None:
             raise UserError(
                 f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
             )

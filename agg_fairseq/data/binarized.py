@@ -78,8 +78,13 @@ def training_counts(
         split: of the training, --train-subset.
         max_positions: as of the task's `get_batch_iterator`; longer sentences are skipped.
         epoch: count only what this epoch has, a folder of several; None: all.
+
+    Raises:
+        UserError: the task does not say where its data is, or a split cannot be read.
     """
     options = getattr(task, "cfg", None) or task.args
+    if not hasattr(options, "data"):  # examples/laser
+        raise UserError(f"found no folder of data in the task {type(task).__name__}")
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
     shards = list(enumerate(folders(options.data), 1))
     counts = torch.zeros(len(task.target_dictionary), dtype=torch.int64)

@@ -12,6 +12,7 @@ from ..errors import UserError
 from ..files import read_lines
 
 SENTENCE = re.compile(r"([THD])-([0-9]{1,18})\t")
+SPLIT = re.compile(r".*\w-(\w+) ([0-9]{1,18}) examples\s*")
 CUT = "a truncated log, several in one, or a progress bar in it; run fairseq-generate with --log-format none"
 VALUES = re.compile(r"[^{]*(\{.*\})\s*")
 
@@ -24,6 +25,7 @@ class Translations:
     references: list[str]  # the T lines
     tokens: list[str]  # the H lines; of several for a sentence (--nbest), that of the best score
     texts: list[str]  # the D lines, likewise: what --tokenizer and --bpe made of the tokens
+    language: str | None = None  # of the target side, where the log says it
 
     @property
     def decoded(self) -> bool:
@@ -35,9 +37,12 @@ def read_translations(path: str | Path) -> Translations:
     """Reads the lines T-id, H-id and D-id of a log, in any order and among others."""
     best: dict[str, dict[int, tuple[float, str]]] = {"T": {}, "H": {}, "D": {}}  # by id
     numbers: dict[str, Counter[int]] = {"T": Counter(), "H": Counter(), "D": Counter()}  # of lines
+    language, examples = None, 0
     for count, line in enumerate(read_lines(path, "a log of fairseq-generate"), 1):
         match = SENTENCE.match(line)
         if not match:
+            if split := SPLIT.fullmatch(line):
+                language, examples = split[1], int(split[2])
             continue
         kind, index, rest = match[1], int(match[2]), line[match.end() :]
         try:
@@ -55,15 +60,15 @@ def read_translations(path: str | Path) -> Translations:
     if not ids or not is_complete or numbers["H"].keys() != set(ids):
         found = ", ".join(f"{number.total()} {kind}-…" for kind, number in numbers.items())
         raise UserError(f"{path}: found {found} lines, which do not belong together: {CUT}")
-    if ids[-1] != len(ids) - 1:
-        missing = min(set(range(len(ids))) - set(ids))
+    if len(ids) < (expected := max(examples, ids[-1] + 1)):
         raise UserError(
-            f"{path}: found no id {missing}; run fairseq-generate --required-batch-size-multiple 1"
+            f"{path}: found {len(ids)} of {expected} sentences; run fairseq-generate "
+            "--required-batch-size-multiple 1, without which it drops the last batch"
         )
     sides = []
     for of_kind in best.values():
         sides.append([of_kind[index][1] for index in ids])
-    return Translations(str(path), *sides)
+    return Translations(str(path), *sides, language)
 
 
 def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:

@@ -85,8 +85,10 @@ class TokenizerOptions:
                 written = pieces
 
         def split(text: str) -> list[str]:
+            if self.bpe != "gpt2":  # fairseq splits at any white space, subword-nmt at " " alone
+                text = " ".join(text.split())
             try:
-                tokens = encoder.encode(before + text).split(" ")
+                tokens = encoder.encode(before + text).split()
             except KeyError:  # a piece that encoder.json lacks
                 return []
             return [written.get(token, token) for token in tokens]

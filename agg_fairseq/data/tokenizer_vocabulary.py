@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, first_line
+from ..files import read_lines
 from .subwords import WORDS, TokenizerOptions, WordTokenizer
 from .vocabulary import Vocabulary
 
@@ -39,7 +40,7 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
         """The vocabulary of a file, as of `parse`."""
-        return cls.parse(path.read_text(encoding="utf-8"), path, rows)
+        return cls.parse("".join(read_lines(path, "the model's tokenizer")), path, rows)
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
@@ -84,7 +85,7 @@ class TokenizerVocabulary(Vocabulary):
         """The tokens of a text in blocks (n,) int64 of whole lines, without those that have no
         row."""
         try:
-            with open(text, encoding="utf-8") as file:
+            with open(text, encoding="utf-8-sig") as file:  # without a byte-order mark
                 while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
                     rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
                     yield rows[rows < self.rows]

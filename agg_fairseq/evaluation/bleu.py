@@ -35,7 +35,7 @@ def bleu(
         tokenize: tokenizer of sacreBLEU: zh for Chinese, char or ja-mecab for Japanese, whose words
             13a does not split.
         moses: language of Moses tokens in the hypotheses, such as de, which sacreBLEU then sees
-            detokenized.
+            detokenized. Tokenized BLEU splits compounds if it, or else the log, says de.
 
     Returns:
         Result: a row per log with `bleu` (tokenized) and `sacrebleu`, 0 to 100, for each the other
@@ -54,9 +54,11 @@ def bleu(
         if len(references) != len(first.references):
             raise UserError(
                 f"{reference}: found {len(references)} lines; expected {len(first.references)}, as "
-                f"in {first.path}"
+                f"in {first.path}, which lacks a batch if fairseq-generate ran without "
+                "--required-batch-size-multiple 1"
             )
     rows, settings = {}, {"sentences": len(first.references)}
+    is_german = (moses or first.language) == "de"
     for name, log in translations.items():
         if log.decoded and references is None:
             raise UserError(
@@ -72,8 +74,8 @@ def bleu(
                 )
         tokenized = plain = None
         if not log.decoded:
-            tokenized = tokenized_bleu(log.tokens, log.references)
-            settings["bleu"] = f"compounds-split,[{tokenized.signature}]"
+            tokenized = tokenized_bleu(log.tokens, log.references, split=is_german)
+            settings["bleu"] = f"{'compounds-split,' * is_german}[{tokenized.signature}]"
         if references is not None:
             texts, how = log.texts, "as-generated"
             if moses is not None:

@@ -11,7 +11,6 @@ from tqdm import tqdm
 from .. import metrics
 from ..checkpoints import EmbeddingSource, Models
 from ..columns import with_groups
-from ..errors import UserError
 from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
@@ -80,7 +79,7 @@ def geometry_by_group(
 ) -> tuple[dict[str, dict[str, float | None]], metrics.Embeddings]:
     """`metrics.Geometry` of the output embedding, centered at its mean row: each field by group and
     as `total`, None where it is not defined; and what was computed of all rows."""
-    weight = trained_weight(model)
+    weight = model.output_embedding.weight
     embeddings = metrics.Embeddings(weight)
     fields: dict[str, dict[str, float | None]] = {name: {} for name in metrics.Geometry._fields}
     for group in (*members, "total"):
@@ -93,13 +92,3 @@ def geometry_by_group(
             value = measured.get(name, math.nan)
             values[group] = None if math.isnan(value) else value
     return fields, embeddings
-
-
-def trained_weight(model: EmbeddingSource) -> Tensor:
-    """The output embedding W (V, D) in float32; UserError if it is all zeros."""
-    weight = model.output_embedding.weight
-    if not weight.any():
-        raise UserError(
-            f"{model}: found only zeros in {model.output_embedding.name}; expected a trained model"
-        )
-    return weight

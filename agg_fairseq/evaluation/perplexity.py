@@ -15,7 +15,7 @@ from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
 from ..names import HUMAN, UNIGRAM
 from ..result import Result
 from .inputs import check_row_names, find_device, matrix_setting
-from .isotropy import geometry_by_group, trained_weight
+from .isotropy import geometry_by_group
 from .scoring import Text
 
 
@@ -153,7 +153,7 @@ def _of_embedding(
     row: dict[str, Any] = {"matrix": model.output_embedding.description}
     rows_of = {group: members.members(group) for group in members.names}
     if [*geometry] == ["isoscore"]:
-        row["isoscore"] = {"total": isoscore(trained_weight(model))}
+        row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
     elif geometry:
         row |= geometry_by_group(model, rows_of)[0]
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group

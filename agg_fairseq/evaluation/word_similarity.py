@@ -98,6 +98,7 @@ def word_similarity(
 
 
 def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
+    count = 0
     for count, line in enumerate(read_lines(path, LINES), 1):
         try:
             first, second, score = line.split("\t")
@@ -106,3 +107,5 @@ def _read_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
             raise UserError(
                 f"{path}, line {count}: found {line.strip()[:80]!r}; expected {LINES}"
             ) from None
+    if count == 0:
+        raise UserError(f"{path}: found no pairs; expected {LINES}")

@@ -295,7 +295,7 @@ class _JointLogProb(torch.autograd.Function):
         rows = _rows_at_a_time(logits)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
             shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
-            part.add_(shift.index_select(1, classes.of_token))
+            part.add_(classes.spread(shift))
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes

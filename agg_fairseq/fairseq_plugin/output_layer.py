@@ -75,16 +75,12 @@ def passes_features(model: Any) -> bool:
     model = unwrapped(model)
     decoder = model.decoder
     methods = type(model).forward, type(decoder).forward
-    is_own = all(_package(method) in ("fairseq", "agg_fairseq") for method in methods)
+    packages = {method.__module__.partition(".")[0] for method in methods}
     is_hooked = any(one._forward_hooks for one in (model, decoder))
     layer = output_layer(model)
     is_linear = type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear)
     has_own_layer = type(decoder).output_layer in OWN_OUTPUT_LAYERS
-    return is_own and not is_hooked and is_linear and has_own_layer
-
-
-def _package(method: Callable[..., Any]) -> str:
-    return method.__module__.partition(".")[0]
+    return packages <= {"fairseq", "agg_fairseq"} and not is_hooked and is_linear and has_own_layer
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from .gates import (
     whole_counts,
 )
 from .log_unigram import log_unigram
-from .losses import Likelihood, adversarial_margin, likelihood, soft_cap, unlikelihood
+from .losses import Likelihood, adversarial_margin, likelihood, soft_cap, top_odds, unlikelihood
 from .naive import gate_gradient, naive_gated_cross_entropy
 
 __all__ = [
     "gated_linear", "chunked", "Chunk", "Loss", "Values", "gated_cross_entropy", "naive_gated_cross_entropy",
-    "Likelihood", "likelihood", "unlikelihood", "adversarial_margin", "soft_cap",
+    "Likelihood", "likelihood", "unlikelihood", "top_odds", "adversarial_margin", "soft_cap",
     "Gates", "gate_gradient", "agg_gates", "agps_gates", "freezing_gates",
     "rarest", "rare_tokens", "tokens_from_rank",
     "Candidates", "previous_tokens", "repeated_ngrams",

@@ -141,7 +141,7 @@ class Precision(NamedTuple):
 def precision(features: Tensor) -> Precision:
     """The precision of a linear layer of these features."""
     device, dtype = features.device.type, features.dtype
-    wide = working_dtype(features)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
     sums_in_float32 = dtype == wide or (device == "cuda" and torch.version.hip is None)

@@ -48,6 +48,7 @@ def gated_cross_entropy(
         ValueError, RuntimeError: as `chunked`.
 
     Examples:
+        >>> import torch
         >>> H, W = torch.ones(2, 3), torch.zeros(4, 3, requires_grad=True)
         >>> round(gated_cross_entropy(H, W, torch.tensor([1, 3])).item(), 4)  # log 4
         1.3863

@@ -5,6 +5,7 @@ With logits z (C, V), targets y (C,), and P = softmax(z).
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,15 +15,39 @@ from . import softmax_kernel
 from .chunks import Chunk, Values
 
 
-def likelihood(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, ...]:
+class TopOdds(NamedTuple):
+    """A softmax as the likeliest token m against all others, so that no digit is lost where P[m]
+    rounds to 1: with R the softmax without m, and λ the log-odds of m, 1 − P[m] = σ(−λ), and
+    P[k] = σ(−λ) R[k] <= 1/2 for the others. Each (C, 1)."""
+
+    token: Tensor  # int64, m
+    logit: Tensor  # z[m]
+    log_rest: Tensor  # logsumexp of all logits but z[m]
+
+
+def top_odds(logits: Tensor) -> TopOdds:
+    """The odds of the likeliest token of logits (C, V)."""
+    top = logits.argmax(1, keepdim=True)
+    log_rest = logits.scatter(1, top, -torch.inf).logsumexp(1, keepdim=True)
+    return TopOdds(top, logits.gather(1, top), log_rest)
+
+
+def likelihood(
+    logits: Tensor, target: Tensor, label_smoothing: float = 0.0, odds: TopOdds | None = None
+) -> tuple[Tensor, Tensor]:
     """−Σ_k Q[k] log P[k], with Q of ε/V for each token and 1 − ε more for the target; and
-    −log P[y]. Both (C,), in nats.
+    −log P[y]. Both (C,), in nats. `odds` are those of the logits, if they are known.
 
     Reference: label smoothing as torch's `F.cross_entropy`; Szegedy et al. (2016), Sec. 7.
     """
-    log_probs = F.log_softmax(logits, 1)
-    nll = -log_probs.gather(1, target[:, None]).squeeze(1)
-    return smoothed(nll, -log_probs.sum(1), logits.size(1), label_smoothing), nll
+    _, z_top, log_rest = top_odds(logits) if odds is None else odds
+    log_beyond_top = F.softplus(log_rest - z_top)  # −log P[m]
+    nll = (z_top - logits.gather(1, target[:, None]) + log_beyond_top).squeeze(1)
+    if not label_smoothing:
+        return nll, nll
+    vocabulary = logits.size(1)
+    total = vocabulary * (z_top + log_beyond_top).squeeze(1) - logits.sum(1)  # −Σ_k log P[k]
+    return smoothed(nll, total, vocabulary, label_smoothing), nll
 
 
 def smoothed(nll: Tensor, total: Tensor, vocabulary: int, label_smoothing: float) -> Tensor:
@@ -30,27 +55,25 @@ def smoothed(nll: Tensor, total: Tensor, vocabulary: int, label_smoothing: float
     return (1 - label_smoothing) * nll + label_smoothing / vocabulary * total
 
 
-def unlikelihood(logits: Tensor, tokens: Tensor, is_candidate: Tensor) -> Tensor:
+def unlikelihood(
+    logits: Tensor, tokens: Tensor, is_candidate: Tensor, odds: TopOdds | None = None
+) -> Tensor:
     """−Σ_c log(1 − P[c]) over candidates c, (C,), in nats.
-
-    With R the softmax without the likeliest token m, and λ the log-odds of m against all others,
-    1 − P[m] = σ(−λ) and P[k] = σ(−λ) R[k] <= 1/2: no digit is lost where P[m] rounds to 1.
 
     Args:
         logits: (C, V).
         tokens: (C, U) int64, no token that is a candidate twice in a row.
         is_candidate: (C, U) bool.
+        odds: those of the logits, if they are known.
 
     Reference: Welleck et al. (2020), Eq. 4.
     """
-    top = logits.argmax(1, keepdim=True)  # C x 1, m
-    log_rest = logits.scatter(1, top, -torch.inf).logsumexp(1, keepdim=True)
-    z_top, z = logits.gather(1, torch.cat([top, tokens], 1)).split([1, tokens.size(1)], 1)
+    top, z_top, log_rest = top_odds(logits) if odds is None else odds
     log_beyond_rest = F.softplus(z_top - log_rest)  # −log(1 − P[m])
     is_other = is_candidate & (tokens != top)
-    log_p = (z - log_rest - log_beyond_rest).masked_fill(~is_other, -torch.inf)
+    log_p = logits.gather(1, tokens) - log_rest - log_beyond_rest
     at_top = log_beyond_rest * (is_candidate & ~is_other)
-    return (at_top - torch.log1p(-log_p.exp())).sum(1)
+    return (at_top - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
 
 
 def adversarial_margin(features: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -102,9 +125,9 @@ class Likelihood:
     position_weight: Tensor | None = None
     predict: bool = False
 
-    def __call__(self, logits: Tensor, chunk: Chunk) -> Values:
-        """`losses`, the summands; and `nll`, −log P[y]."""
-        losses, nll = likelihood(logits, chunk.target, self.label_smoothing)
+    def __call__(self, logits: Tensor, chunk: Chunk, odds: TopOdds | None = None) -> Values:
+        """`losses`, the summands; and `nll`, −log P[y]. `odds` as of `likelihood`."""
+        losses, nll = likelihood(logits, chunk.target, self.label_smoothing, odds)
         if self.position_weight is not None:
             losses = losses * self.position_weight[chunk.positions]
         values = {"losses": losses, "nll": nll}

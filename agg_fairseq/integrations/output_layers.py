@@ -123,7 +123,16 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
     head = _plain_head(model)
     layer = FactorizedHead(head.weight.size(1), class_of_token.cpu(), head.weight)
     model.set_output_embeddings(layer.to(head.weight))
+    model.resize_token_embeddings = _refuse_to_resize
     return layer
+
+
+def _refuse_to_resize(*arguments: Any, **options: Any) -> None:
+    """Stands in the place of a model's method, which would make a plain layer or a broken model."""
+    raise UserError(
+        "found a factorized output layer, whose classes are of its own tokens; expected to resize "
+        "the vocabulary before factorize_head"
+    )
 
 
 def load_pretrained(path: str | Path, **options: Any) -> Any:
@@ -135,6 +144,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         **options: of `from_pretrained`, such as `dtype`, `use_cache` or `output_loading_info`.
     """
     saved, with_info = PretrainedModel(path), options.pop("output_loading_info", False)
+    saved.check()
     model_class, config = type(saved.skeleton), saved.skeleton.config
     head = saved.skeleton.get_output_embeddings()
     name = next((name for name, one in saved.skeleton.named_modules() if one is head), "")

@@ -1,4 +1,4 @@
-"""BLEU of a corpus, by sacrebleu: of plain text, and of tokens with compounds split."""
+"""BLEU of a corpus, by sacrebleu: of plain text, and of tokens, with compounds split or not."""
 
 import re
 from collections.abc import Sequence
@@ -37,16 +37,19 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], **options:
     return Bleu(*parts, str(metric.get_signature()))
 
 
-def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
+def tokenized_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, split: bool = True
+) -> Bleu:
     """BLEU of lines of tokens, separated by spaces, with compounds split, as by fairseq's
-    compound_split_bleu.sh. An empty line counts as one token, as in fairseq-score.
+    compound_split_bleu.sh for German; without `split`, as by fairseq-generate. An empty line counts
+    as one token, as in fairseq-score.
 
     Reference: Vaswani et al. (2017).
     """
-    split = []
+    sides = []
     for lines in (hypotheses, references):
-        split.append([split_compounds(line) or "</s>" for line in lines])
-    return corpus_bleu(*split, tokenize="none", smooth_method="none", force=True)
+        sides.append([(split_compounds(line) if split else line) or "</s>" for line in lines])
+    return corpus_bleu(*sides, tokenize="none", smooth_method="none", force=True)
 
 
 def split_compounds(line: str) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-MOST_SLOTS = 4096
+from ..functional.host_copy import HostCopy
+
+MOST_SLOTS = 4096  # whatever the window
 
 
 class TokenCounter(nn.Module):
@@ -56,8 +58,7 @@ class TokenCounter(nn.Module):
         self._slots: deque[tuple[bytes, int]] = deque()  # packed counts, of so many updates
         self._open = torch.zeros(vocabulary if window else 0, dtype=torch.int64)  # on the CPU
         self._open_updates = 0  # whose sum is `_open`, the counts that are in no slot yet
-        # the counts (V,) of the last update, and on a GPU when they will have been copied
-        self._arriving: tuple[Tensor, torch.cuda.Event | None] | None = None
+        self._arriving: HostCopy | None = None  # counts (V,) of the last update
         self.window = window
         if window is not None:
             self.resize(window)
@@ -86,11 +87,8 @@ class TokenCounter(nn.Module):
         self._store_arrived()
         if self.window is not None:
             self.updates += 1
-            counts, event = self.current.to("cpu", non_blocking=True), None
-            if self.current.is_cuda:
-                event = torch.cuda.current_stream(self.current.device).record_event()
-            self._arriving = counts, event
-            if event is None:
+            self._arriving = HostCopy(self.current)
+            if not self.current.is_cuda:
                 self._store_arrived()
         self.appearances += self.current
         self.current.zero_()
@@ -105,10 +103,7 @@ class TokenCounter(nn.Module):
         CPU, and makes a slot of these when they are enough."""
         if self._arriving is None or self.window is None:
             return
-        counts, event = self._arriving
-        if event is not None:
-            event.synchronize()
-        self._open += counts
+        self._open += self._arriving.read()
         self._open_updates += 1
         self._arriving = None
         if self._open_updates >= self._updates_per_slot:
@@ -160,8 +155,9 @@ class TokenCounter(nn.Module):
         slots = [*self._slots]
         if self._open_updates:
             slots.append((pack(self._open), self._open_updates))
+        packed = np.frombuffer(b"".join(slot for slot, _ in slots), np.uint8)
         window = {
-            "slots": torch.tensor(bytearray().join(slot for slot, _ in slots), dtype=torch.uint8),
+            "slots": torch.from_numpy(packed.copy()),
             "bytes": torch.tensor([len(slot) for slot, _ in slots], dtype=torch.int64),
             "updates": torch.tensor([updates for _, updates in slots], dtype=torch.int64),
         }

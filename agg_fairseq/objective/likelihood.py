@@ -17,6 +17,7 @@ from ..functional import (
     chunked,
     cosine_regularizer,
     previous_tokens,
+    top_odds,
     unlikelihood,
 )
 from ..functional.compiling import compiled
@@ -111,6 +112,7 @@ class Objective(nn.Module):
         self.ignore_index, self.padding_row = ignore_index, padding_row
         self.process_group = process_group
         self._is_checked = False
+        self.weight_versions: dict[int, int] = {}  # of each W, in the update under way
         self.counter = self.current_gates = None
 
     # What a subclass overrides.
@@ -182,8 +184,8 @@ class Objective(nn.Module):
             denominator: as of `complete`.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
-        if self.counter is not None and self.is_training and not self._is_checked:
-            self._check_workers(features)
+        if self.counter is not None and self.is_training and not micro_batch.is_dummy:
+            self._check_update(features, weight)
         omega = micro_batch.position_weight
         loss, values = chunked(
             self.loss(weight, target, omega),
@@ -240,13 +242,14 @@ class Objective(nn.Module):
             if epsilon:
                 margin = adversarial_margin(chunk.features, weight[chunk.target], epsilon)
                 lowered = logits.scatter_add(1, chunk.target[:, None], margin[:, None])
-            values = likelihood(lowered, chunk)
+            odds = compiled(top_odds, (lowered,))
+            values = likelihood(lowered, chunk, odds)
             if margin is not None:
                 values["adv_loss"] = values["nll"]
                 values["nll"] = nll_without_margin(values["nll"], margin)
             if self.ul_alpha:
                 tokens = candidates.at(chunk.positions, chunk.target)
-                values["ul_loss"] = compiled(unlikelihood, (lowered, *tokens))
+                values["ul_loss"] = compiled(unlikelihood, (lowered, *tokens, odds))
                 values["losses"] = values["losses"] + self.ul_alpha * values["ul_loss"]
             return values
 
@@ -289,9 +292,18 @@ class Objective(nn.Module):
 
     # The end of an update.
 
-    def _check_workers(self, features: Tensor) -> None:
-        """Raises ValueError for the features of a model that works on one batch in several
-        workers, if it is not known which; FSDP gathers its parameters before."""
+    def _check_update(self, features: Tensor, weight: Tensor) -> None:
+        """Raises ValueError if W has changed since the last micro-batch, though the update has not
+        ended; and for the features of a model that works on one batch in several workers, if it is
+        not known which (FSDP gathers its parameters before)."""
+        version = self.weight_versions.setdefault(id(weight), weight._version)
+        if weight.is_leaf and version != weight._version:
+            raise ValueError(
+                "found that the weights have changed, but the update has not ended; call "
+                "commit_update() after each step of the optimizer"
+            )
+        if self._is_checked:
+            return
         self._is_checked = True
         if has_workers() and self.process_group is None:
             if depends_on_shards(features):
@@ -313,12 +325,14 @@ class Objective(nn.Module):
 
     def commit_update(self) -> None:
         """Ends an update on every worker, after the step of the optimizer."""
+        self.weight_versions.clear()
         if self.counter is not None:
             self.sum_counts()
             self.counter.commit()
 
     def roll_back_update(self) -> None:
         """Forgets the micro-batches of an update whose step did not take place."""
+        self.weight_versions.clear()
         if self.counter is not None:
             self.counter.roll_back()
 

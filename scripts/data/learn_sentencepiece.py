@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import sys
 
+from agg_fairseq.errors import UserError
+
+from ..command import run
+
 
 def learn(text: str, vocabulary: str, model: str, *options: str) -> None:
     """Writes a model with all characters of the text, none of which is replaced by another.
@@ -21,21 +25,26 @@ def learn(text: str, vocabulary: str, model: str, *options: str) -> None:
     given = {
         "character_coverage": 1.0,
         "normalization_rule_name": "identity",
-        "max_sentence_length": 1 << 20,  # by default, it leaves out paragraphs above 4,192 bytes
+        "max_sentence_length": 1
+        << 30,  # its greatest; by default, it leaves out lines above 4,192 bytes
     }
     for option in options:
         key, given[key] = option.split("=")
     with open(text, encoding="utf-8", newline="\n") as lines, open(model, "wb") as writer:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(" ".join(line.split()) for line in lines),
-            model_writer=writer,
-            model_type="bpe",
-            vocab_size=int(vocabulary),
-            unk_piece="<unknown>",
-            minloglevel=2,
-            **given,
-        )
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(" ".join(line.split()) for line in lines),
+                model_writer=writer,
+                model_type="bpe",
+                vocab_size=int(vocabulary),
+                unk_piece="<unknown>",
+                minloglevel=2,
+                **given,
+            )
+        except RuntimeError as error:  # after the condition that is not met, in brackets
+            said = str(error).rpartition("] ")[2] or "the text is empty"
+            raise UserError(f"--vocabulary {vocabulary}: sentencepiece says: {said}") from error
 
 
 if __name__ == "__main__":
-    learn(*sys.argv[1:])
+    sys.exit(run("prepare", lambda: learn(*sys.argv[1:])))

@@ -18,13 +18,13 @@ row() {
 }
 adam=0.003,0.01,0.03
 for beta2 in 0.98 0.999 0.95; do row adamw-$beta2 '' $adam; done
-row sgd '' 1,3,10
-row adafactor '' 0.01,0.03,0.1
+row sgd '' 0.3,1,3
+row adafactor '' 0.03,0.1,0.3
 row lion '' 0.0003,0.001,0.003
 row amsgrad '' $adam
 row adamw-no-momentum '' $adam
 row signsgd '' 0.0003,0.001,0.003
-row muon '' 0.003,0.01,0.03
+row muon '' 0.01,0.03,0.1
 row schedule-free '' $adam
 for beta2 in 0.95 0.98 0.999; do row adamw-$beta2 muon $adam; done
 table optimizers --changes

@@ -25,8 +25,8 @@ for config in mle cosreg agps; do
   train wmt14_en_de/$config agps-base-$config size=$(size agps-base)
 done
 train wmt14_en_de/freeze agps-base-freeze size=$(size vaswani-base)
-base=$rows
 train wmt14_en_de/mle cosreg-base-mle size=$(size vaswani-base)
+base=$rows
 if [ "$SIZE" = paper ]; then
   for config in mle cosreg agps; do
     train wmt14_en_de/$config agps-big-$config size=agps-big
@@ -40,7 +40,7 @@ done
 table agps-table-1
 table agps-table-2
 
-rows=$base # Figures 3 and 4; Table 3
+rows=$base # Figures 3, of cosreg-base-mle and agps-base-freeze, and 4; Table 3
 if [ -n "$rows" ]; then
   once agg-fairseq plot projection $(in_folders averaged.pt) --name $rows --groups frequency --data $data/data-bin \
     -o $RUNS/agps-figures-3-4.png

@@ -103,9 +103,12 @@ def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
     assert ["criterion.agg_alpha=0.05" in line for line in trainings] == [False, True]
     for command in ("prepare.sh --tokenizer gpt2", "eval-lm", "generate-lm", "table.py"):
         assert command in printed
-    models = "agps-base-mle agps-base-agps"
+    models = "agps-base-mle agps-base-freeze cosreg-base-mle"
     printed = clone.run("reproduce.sh", "agps-tables-1-3", DRY_RUN=1, MODELS=models).stdout
-    assert printed.count("/scripts/train.sh ") == 2 and printed.count("size=agps-base") == 2
+    assert printed.count("/scripts/train.sh ") == 3 and printed.count("size=agps-base") == 1
+    # Figure 3 compares the two of one recipe, as Table 1
+    (picture,) = [line for line in printed.splitlines() if "agps-figures-3-4.png" in line]
+    assert f" --name {models} " in picture and printed.count("size=vaswani-base") == 2
     assert not new.exists()
 
 

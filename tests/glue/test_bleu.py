@@ -23,8 +23,8 @@ REFERENCES, HYPOTHESES = (
 SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
 
-def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str):
-    lines = []
+def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str, language="de"):
+    lines = [f"2026 | INFO | … | data-bin test x-{language} {len(references)} examples"]
     for number, (reference, text) in enumerate(zip(references, hypotheses, strict=True)):
         lines += sentence(number, reference, [(-1, text)], decode)
     return write_lines(path, lines)
@@ -73,6 +73,14 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     assert table["agg"].items() >= expected.items()
     signature = "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|"
     assert printed.splitlines()[-1].startswith(signature) and "sacrebleu:" not in printed
+    # compounds are split in German alone
+    english, whole = (
+        write_log(tmp_path / "en.log", language="en"),
+        tokenized_bleu(HYPOTHESES, REFERENCES, split=False),
+    )
+    printed, german = run(capsys, "bleu", english), run(capsys, "bleu", first, "--moses", "en")
+    assert cells(printed)["en"]["BLEU"] == cells(german)["mle"]["BLEU"] == f"{whole.score:.2f}"
+    assert "|bleu:[nrefs:1|" in printed and whole.score != score.score
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
@@ -106,10 +114,16 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "other.log", HYPOTHESES, [*REFERENCES[:2], "x"])
     write_log(tmp_path / "decoded.log", decode=str.upper)  # lacks the tokens of the references
     write_log(tmp_path / "bpe.log", ["Ei@@ n Hund", "x", "y"])
-    write_lines(tmp_path / "short", PLAIN_REFERENCES[:2])
+    write_log(tmp_path / "short.log", HYPOTHESES[:2], REFERENCES[:2])
+    write_lines(tmp_path / "long", PLAIN_REFERENCES)
     for *arguments, words in (
         ("bpe.log", "found sub-words, 'Ei@@ n Hund'; run fairseq-generate with --remove-bpe"),
-        ("a.log", "--reference", "short", "found 2 lines; expected 3, as in"),
+        (
+            "short.log",
+            "--reference",
+            "long",
+            "found 3 lines; expected 2, as in short.log, which lacks a batch if",
+        ),
         ("a.log", "other.log", "other.log: found other T-… lines than in a.log"),
         ("decoded.log", "detokenized text (D differs from H); expected --reference"),
     ):
@@ -123,7 +137,8 @@ def test_what_fairseq_generate_prints(mt_data, translator, capsys, tmp_path):
         printed = called("generate", mt_data, "-s", "en", "-t", "de", *options, *batches)
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
-    run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
+    printed = run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
+    assert "|bleu:compounds-split,[" in printed  # the log says that it is German
     found = read_result(tmp_path / "a.json")["1"]
     assert found["sentences"] == len(read_lines(reference)) == 12
     said = next(line for line in read_lines(log) if line.startswith("Generate test with beam=2"))

@@ -149,7 +149,7 @@ def test_sizes_of_the_papers(folder):
         assert (*found, scheduler.warmup_updates) == pytest.approx(schedule, rel=1e-4), size
         assert scheduler._name == ("inverse_sqrt" if schedule[-1] else "fixed"), size
         assert values(cfg.optimizer, optimizer) == optimizer, size
-        assert not cfg.common.cpu
+        assert not cfg.common.cpu and cfg.dataset.required_batch_size_multiple == 1
         if folder == "wikitext103":
             # fairseq 0.9 forces it for every transformer_lm
             assert model.decoder_normalize_before

@@ -45,10 +45,10 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     assert f"matrix:{MATRIX}(tied)|" in printed and "specials-included" in printed
     result, w = read_result(target), Checkpoint(lm_runs / "mle").output_embedding.weight
     for measure, value in geometry(w)._asdict().items():
-        assert result["mle"][measure]["total"] == value
+        assert result["mle"][measure]["total"] == pytest.approx(value, rel=1e-9)
     assert result["mle"]["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
     values = result["mle"]["singular_values"]
-    assert values == singular_values(w).tolist()
+    assert values == pytest.approx(singular_values(w).tolist(), rel=1e-9)
     assert result["mle"]["singular_value"]["σ2"] == values[1]
     words = (~BinarizedVocabulary.load(lm_data).excluded).sum()
     assert sum(result.facts["groups"].values()) == words
@@ -67,13 +67,15 @@ def test_models_of_other_vocabularies_are_refused(translator, lm_runs, lm_data, 
         assert words in refused(capsys, "isotropy", *arguments)
 
 
-def test_what_is_no_embedding_is_refused(lm_runs, tmp_path, capsys):
+def test_what_is_no_embedding_is_refused(lm_runs, lm_data, tmp_path, capsys):
     """The input embedding of a model with adaptive softmax is none, unless they are shared."""
     path, state = tmp_path / "odd.pt", Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
     options, parameters = state["cfg"]["model"], state["model"]
-    parameters[MATRIX] = torch.zeros(3, 2)
+    parameters[MATRIX] = torch.zeros_like(parameters[MATRIX])
     torch.save(state, path)
-    assert f"found only zeros in {MATRIX}" in refused(capsys, "isotropy", path)
+    target = tmp_path / "target"
+    for command in (("isotropy", path), ("calibrate", path, "--data", lm_data, "-o", target)):
+        assert f"found only zeros in {MATRIX}" in refused(capsys, *command)
     del parameters[MATRIX]
     options["share_decoder_input_output_embed"] = False
     torch.save(state, path)
@@ -208,10 +210,12 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
 
 def test_word_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AGG_DATA", str(tmp_path))
-    bad = write_pairs(tmp_path / "bad.txt", ["sea lake 1", "sea lake"])
+    bad, empty = write_pairs(tmp_path / "bad.txt", ["sea lake 1", "sea lake"]), tmp_path / "empty"
+    empty.write_text("")
     for command, *arguments, words in (
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
         ("word-similarity", "--datasets", "MEN", "/word-similarity/MEN.txt: unreadable"),
+        ("word-similarity", "--datasets", empty, "empty: found no pairs; expected lines of word"),
         ("word-similarity", "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'; expected"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
     ):

@@ -229,9 +229,9 @@ def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
 def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
     """Of one text there is no Self-BLEU, and of empty ones there are no frequencies."""
     for continuations, references, empty in (
-        (["a", "b"], ["", ""], {"KLD", "MSJ-1"}),
-        (["a"], ["a b"], {"SB-1"}),
-        (["", ""], ["a", "b"], {"KLD", "frequent (%)"}),
+        (["w0", "w1"], ["", ""], {"KLD", "MSJ-1"}),
+        (["w0"], ["w0 w1"], {"SB-1"}),
+        (["", ""], ["w0", "w1"], {"KLD", "frequent (%)"}),
     ):
         path = write_texts(tmp_path / "m.jsonl", continuations, references)
         printed = cells(run(capsys, "text-metrics", path, "--data", lm_data))

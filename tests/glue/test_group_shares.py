@@ -3,6 +3,7 @@ and freezing agree on what is rare."""
 
 import math
 import re
+import shutil
 
 import pytest
 import torch
@@ -20,8 +21,12 @@ from tests.small_trainings import build
 from tests.small_transformers import save_word_tokenizer
 
 
-def test_shares_of_a_binarized_text(lm_data):
-    result, dictionary = group_shares(lm_data), load_dictionary(lm_data)
+def test_shares_of_a_binarized_text(lm_data, tmp_path):
+    """valid1 is no part of valid, as train1 is of train."""
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    for ending in ("bin", "idx"):
+        shutil.copy(data / f"test.{ending}", data / f"valid1.{ending}")
+    result, dictionary = group_shares(data), load_dictionary(lm_data)
     train, excluded = count_split(lm_data, dictionary), excluded_tokens(dictionary)
     rare = frequency_groups(train, excluded=excluded).members("rare")
     for split in ("train", "valid", "test"):

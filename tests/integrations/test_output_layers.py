@@ -85,6 +85,10 @@ def test_changed_saved_and_loaded(change, tmp_path, caplog):
     for again in (loaded, load_pretrained(tmp_path / "again")):
         assert again(**given).logits.equal(model(**given).logits)
         assert again.state_dict().keys() == model.state_dict().keys()
+    if change == "factorized":
+        for one in (loaded, copy.deepcopy(model)):
+            with pytest.raises(UserError, match="expected to resize the vocabulary before"):
+                one.resize_token_embeddings(VOCABULARY + 1)
     if change == "log-unigram":
         loaded.resize_token_embeddings(VOCABULARY + 1)
         assert loaded.lm_head.bias[-1] == loaded.lm_head.bias.min()

@@ -95,6 +95,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     path = write(tmp_path / "codes", codes)
     words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
     assert words.split("low slow lower los s") == "low s@@ low lower lo@@ s s".split()
+    assert words.split("low\u00a0lower\tlow\u3000s") == ["low", "lower", "low", "s"]
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 

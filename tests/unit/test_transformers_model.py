@@ -10,10 +10,13 @@ from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy, neighbors
+from agg_fairseq.integrations import load_pretrained
 from tests import small_transformers
 from tests.commands import LANGUAGE_MODEL, save_checkpoint
 
-pytest.importorskip("transformers", reason="needs transformers 5: pip install '.[transformers]'")
+transformers = pytest.importorskip(
+    "transformers", reason="needs transformers 5: pip install '.[transformers]'"
+)
 safetensors = pytest.importorskip("safetensors.torch")
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -48,6 +51,9 @@ def folder(path, tensors=UNTIED, configuration=LLAMA, words=WORDS):
     tokenizer.add_special_tokens(["<s>"])
     tokenizer.enable_truncation(2)
     tokenizer.enable_padding(length=50)
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     tokenizer.save(str(path / "tokenizer.json"))
     return path
 
@@ -83,6 +89,22 @@ def test_which_matrix_is_measured(tensors, configuration, description, tmp_path)
     assert found.description == description and torch.equal(found.weight, HEAD)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_input_embedding_of_bart_is_one_that_tokens_pass(tied, tmp_path):
+    """In the untied model there is a third one, `model.shared`, that is saved, but not used."""
+    sizes = dict.fromkeys(
+        ("encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"), 1
+    )
+    config = {"vocab_size": V, "d_model": D, "tie_word_embeddings": tied, **sizes}
+    bart = transformers.BartForConditionalGeneration(
+        transformers.BartConfig(**config, encoder_attention_heads=1, decoder_attention_heads=1)
+    )
+    bart.save_pretrained(tmp_path)
+    found = PretrainedModel(tmp_path).input_embedding
+    assert found.equal(bart.model.decoder.embed_tokens.weight)
+    assert found.equal(bart.model.shared.weight) == tied
+
+
 REFUSED = {
     "a base model": (UNTIED, {**LLAMA, "architectures": ["LlamaModel"]}, "found no output layer in this LlamaModel"),
     "no configuration": (UNTIED, None, "transformers knows no model of the config.json beside it"),
@@ -96,6 +118,21 @@ def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
     path = folder(tmp_path / "m", tensors, configuration)
     with pytest.raises(UserError, match=f"{path}/model.safetensors: .*{words}"):
         PretrainedModel(path).output_embedding  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["llama", "unknown"])
+def test_code_beside_a_configuration_does_not_run(kind, tmp_path):
+    """Not even that of a kind of model that only this code knows, which is refused."""
+    code = {"auto_map": {"AutoConfig": "configuration.Config"}, "model_type": kind}
+    model = PretrainedModel(folder(tmp_path / "m", configuration=LLAMA | code))
+    source = "open({!r}, 'w')\nfrom transformers import LlamaConfig as Config\n"
+    (tmp_path / "m/configuration.py").write_text(source.format(str(tmp_path / "has run")))
+    if kind == "llama":
+        assert torch.equal(model.output_embedding.weight, HEAD)
+    else:
+        with pytest.raises(UserError, match="transformers knows no model of the config.json"):
+            _ = model.output_embedding
+    assert not (tmp_path / "has run").exists()
 
 
 def test_a_matrix_chosen_by_its_name(model):
@@ -128,6 +165,8 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
         UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
     ):
         PretrainedModel(tmp_path).output_embedding  # noqa: B018
+    with pytest.raises(UserError, match="2.safetensors: found no such file"):
+        load_pretrained(tmp_path)
 
 
 def test_isotropy_of_a_transformers_model(model, text, capsys):
@@ -149,6 +188,12 @@ def test_counts_are_those_of_the_text(model, text):
     assert vocabulary.counts.tolist() == [0, 1, 8, 3, 2, 1, 1, 1, 1, 0, 0, 0]
     assert vocabulary.special_ids == [0, 1, 10, 11]
     assert vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
+    marked = text.with_name("marked")  # by a byte-order mark
+    marked.write_text("\ufeff" + TEXT)
+    assert vocabulary.counts_in(marked).equal(vocabulary.counts)
+    (model / "tokenizer.json").write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"/tokenizer.json: unreadable .* expected the model's"):
+        TokenizerVocabulary.load(model / "tokenizer.json", V)
 
 
 def test_neighbors_of_a_transformers_model(model, text):
@@ -201,3 +246,6 @@ def test_what_a_transformers_model_does_not_take(model):
         neighbors(open_models([model]), words=["sea"], tokenizer=TokenizerOptions("gpt2"))
     with pytest.raises(UserError, match="found neither checkpoint_best.pt"):
         Checkpoint(model)
+    (model / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"found no such file; expected model\.safetensors"):
+        open_models([model])

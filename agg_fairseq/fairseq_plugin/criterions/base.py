@@ -303,6 +303,7 @@ class LikelihoodCriterion(FairseqCriterion):
         """An attempt at an update begins: a higher number than before says that the previous one
         took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
         self.statistics.start_update(update_num)
+        self.objective.weight_versions.clear()
         if (counter := self.objective.counter) is not None:
             if self.open_update is None:
                 logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")

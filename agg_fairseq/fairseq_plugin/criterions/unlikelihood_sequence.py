@@ -95,9 +95,10 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         logs of workers by key, tensors apart from numbers, and needs the same of both."""
         if self.training and self._continues:
             zero = output.nll.new_zeros(())
-            nothing = {"ul_loss": (zero, 0)} if self.objective.ul_alpha else {}
-            nothing |= {"adv_loss": (zero, 0)} if self.objective.adv_epsilon else {}
-            nothing |= dict.fromkeys(("ul_sequence_loss", "repeated"), (zero, 0))
+            number = zero.long()
+            nothing = {"ul_loss": (zero, number)} if self.objective.ul_alpha else {}
+            nothing |= {"adv_loss": (zero, number)} if self.objective.adv_epsilon else {}
+            nothing |= {"ul_sequence_loss": (zero, number), "repeated": (zero, 0)}
             output = output._replace(logged=nothing | output.logged)
         return super().result(weight, output, target, tokens, **options)
 
