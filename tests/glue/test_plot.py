@@ -11,6 +11,7 @@ import torch
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES
 from agg_fairseq.errors import UserError
+from agg_fairseq.fairseq_plugin.models import from_checkpoint
 from agg_fairseq.metrics.groups import MASS_GROUPS, UNSEEN
 from agg_fairseq.result import Result
 from tests.commands import refused, run
@@ -79,8 +80,8 @@ def test_every_picture_is_drawn(picture, inputs, tmp_path, capsys):
 def test_empty_groups_and_names_like_markup(picture, inputs, tmp_path, capsys, monkeypatch):
     """No token that occurs is rarer than 1e-5: what needs such tokens is not defined, and not in
     the legend. Those that never occur, half of them, are."""
-    counting = "agg_fairseq.fairseq_plugin.models.from_checkpoint.training_counts"
-    monkeypatch.setattr(counting, lambda task, *_: torch.arange(len(task.dictionary)) % 2)
+    counts = lambda task, *_: torch.arange(len(task.dictionary)) % 2  # noqa: E731
+    monkeypatch.setattr(from_checkpoint, "training_counts", counts)
     names, svg = ("lr$\\frac$", "_mle"), tmp_path / "a.svg"
     options = ("--groups", "frequency", "--name", *names)
     with warnings.catch_warnings():
