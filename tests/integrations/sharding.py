@@ -103,6 +103,7 @@ def main(folder):
     if WORKERS == 1:
         results = {kind: train(kind, lambda model: model) for kind in MODELS}
         results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"], "nothing was compiled"
         results["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
     else:
         dist.init_process_group("gloo")

@@ -89,12 +89,17 @@ def test_plain_likelihood_is_that_of_transformers(kind, items, way):
     assert output.logits is not None and output.loss.dtype == torch.float32
     expected = gradients(model, output.loss)
     gated = GatedLoss(model, "mle")
+    calls = []
     if kind == "untied":
         model.gradient_checkpointing_enable()
+        model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     found = model(**given, **more).loss
+    if way == "bfloat16":
+        assert not found.equal(model._original_forward(**given, **more).loss), "no autocast"
     tolerance = 0.01 if way == "bfloat16" else 1e-6
     assert_close(found, output.loss, rtol=tolerance, atol=tolerance)
     assert_close(gradients(model, found), expected, rtol=tolerance, atol=tolerance)
+    assert len(calls) == 2 * (kind == "untied"), "checkpointing runs it twice"
     gated.commit_update()  # which knows of the loss
 
 

@@ -129,6 +129,9 @@ def test_under_autocast(dtype, largest):
         under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h.to(dtype), w), (2.0**15,),
     )  # fmt: skip
+    options = {"ignore_index": PAD}
+    found = under_autocast(lambda h, w: gated_likelihood(h, w, y, **options).loss)(h, w)
+    assert found != gated_likelihood(h, w, y, **options).loss, "else autocast had no effect"
 
 
 @HALF
