@@ -48,6 +48,8 @@ EXTRAS = {
     "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]"],  # `make docs`
     # other packages that benchmarks.criterion measures on a GPU
     "peers": ["cut-cross-entropy", "liger-kernel"],
+    # of scripts/ours/optimizers.py
+    "optimizers": ["pytorch_optimizer==4.1.0"],
     # Compiled. With cython and --no-build-isolation: otherwise fastBPE has only code for an older
     # Python.
     "bpe": ["fastBPE"],

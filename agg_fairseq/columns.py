@@ -141,6 +141,7 @@ METRICS = {
     "target_share": Metric("{} (%)", scale=100),
     "updates_per_occurrence": Metric("N"),
     "change_by_beta2": Metric("PPL with 0.999 (%)", scale=100, digits=1),
+    "pushes_over_pulls": Metric("pushes/pulls {}"),
     # what commands wrote
     "texts": Metric("texts"),
     "generated_tokens": Metric("generated"),

@@ -157,7 +157,7 @@ class OutputLayer:
         self.device, self.task = device, OutputLayerTask(vocabulary)
         self.model = OutputLayerModel(features, vocabulary).to(device, getattr(torch, dtype))
         self.sample = batch(positions, features, vocabulary, device, dtype=getattr(torch, dtype))
-        self.features = self.sample["net_input"]["features"]
+        self.features = self.sample["net_input"]["src_tokens"]
         self.weight, self.target = (
             self.model.decoder.output_projection.weight,
             self.sample["target"],

@@ -167,7 +167,7 @@ def training(
     weight, counts = full.decoder.output_projection.weight, zipf_mandelbrot(vocabulary)
     target = torch.multinomial(counts.double(), positions, replacement=True)
     sample = batch(positions, dimension, vocabulary, device, target=target, dtype=dtype)
-    features = sample["net_input"]["features"]
+    features = sample["net_input"]["src_tokens"]
     trained = [features, weight]
 
     def by_criterion(name: str, classes: Tensor | None = None, **options: Any) -> Step:

@@ -138,9 +138,9 @@ def peak_mib(step: Step, clear: Step, device: str) -> float:
         return torch.cuda.max_memory_allocated() / 2**20 - before / 2**20
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # resets VmHWM, the peak of VmRSS
-    before = _status("VmRSS")
+    before = status_mib("VmRSS")
     step()
-    return _status("VmHWM") - before
+    return status_mib("VmHWM") - before
 
 
 def zipf(vocabulary: int, tokens: int) -> Tensor:
@@ -185,7 +185,7 @@ def kernels(step: Step) -> str:
     return averages.table(sort_by="cuda_time_total", row_limit=16, max_name_column_width=60)
 
 
-def _status(name: str) -> float:
+def status_mib(name: str) -> float:
     """A field of /proc/self/status that is in kB, in MiB."""
     with open("/proc/self/status") as file:
         return next(float(line.split()[1]) for line in file if line.startswith(name)) / 1024

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
@@ -21,63 +20,33 @@ from agg_fairseq.fairseq_plugin.models.transformer_f2 import F2Layer, F2Transfor
 from .measuring import pause, zipf
 
 
-class OutputLayerDecoder(nn.Module):
-    """Multiplies the features it is given by the output embedding, unless only features are asked
-    for."""
-
-    def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
-        super().__init__()
-        self.output_projection = layer
-        if layer is None:
-            self.output_projection = nn.Linear(features, vocabulary, bias=False)
-            nn.init.normal_(self.output_projection.weight, std=features**-0.5)
-
-    def forward(self, features: Tensor, features_only: bool = False) -> tuple[Tensor, None]:
-        """Features (B, T, D) or logits (B, T, V)."""
-        pause()
-        return (features if features_only else self.output_layer(features)), None
-
-    def output_layer(self, features: Tensor) -> Tensor:
-        """Logits (B, T, V)."""
-        return self.output_projection(features)
-
-
-class OutputLayerModel(nn.Module):
-    """The methods of a fairseq model that criterions call."""
-
-    def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
-        super().__init__()
-        self.decoder = OutputLayerDecoder(features, vocabulary, layer)
-
-    def forward(self, features: Tensor, **options: Any) -> tuple[Tensor, None]:
-        """The output of the decoder."""
-        return self.decoder(features, **options)
-
-    def get_normalized_probs(self, net_output: tuple[Tensor, None], log_probs: bool) -> Tensor:
-        """A log-softmax in float32, as fairseq's decoders have it."""
-        return utils.log_softmax(net_output[0], dim=-1)
-
-    def get_targets(self, sample: dict[str, Any], net_output: Any) -> Tensor:
-        """The batch's targets."""
-        return sample["target"]
-
-
 class _GivenFeatures:
     """A transformer decoder without its layers: it is given features instead of tokens."""
 
     def __init__(self, layer: nn.Module) -> None:
         FairseqIncrementalDecoder.__init__(self, None)
-        self.output_projection = layer
+        self.output_projection, self.adaptive_softmax = layer, None
 
     def extract_features(
         self, prev_output_tokens: Tensor, **unused: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features (B, T, D), as they are; no attention."""
+        pause()
         return prev_output_tokens, {"attn": [None]}
 
 
-class _FullDecoder(_GivenFeatures, TransformerDecoderBase):
+class FullDecoder(_GivenFeatures, TransformerDecoderBase):
     """Ends in fairseq's output layer."""
+
+
+class OutputLayerModel(FairseqLanguageModel):
+    """Multiplies the features it is given by the output embedding."""
+
+    def __init__(self, features: int, vocabulary: int, layer: nn.Module | None = None) -> None:
+        if layer is None:
+            layer = nn.Linear(features, vocabulary, bias=False)
+            nn.init.normal_(layer.weight, std=features**-0.5)
+        super().__init__(FullDecoder(layer))
 
 
 class _F2Decoder(_GivenFeatures, F2TransformerDecoder):
@@ -92,7 +61,7 @@ def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
         layer: a linear layer over the vocabulary, or the factorized one.
         decoding: `--f2-decoding` of the factorized one; a linear one has none.
     """
-    decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else _FullDecoder)(layer)
+    decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else FullDecoder)(layer)
     if isinstance(layer, FactorizedSoftmax):
         layer.__class__, decoder.f2_decoding = F2Layer, decoding
     return EnsembleModel([FairseqLanguageModel(decoder)]).eval()
@@ -122,14 +91,14 @@ def batch(
     target: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
-    """Random features and targets (N,) in sequences of `steps`; by default targets follow Zipf's
+    """Random features, as `src_tokens`, and targets (N,) in sequences of `steps`; by default targets follow Zipf's
     law."""
     if target is None:
         target = zipf(vocabulary, positions)
     size = (positions // steps, steps)
     return {
         "net_input": {
-            "features": torch.randn(*size, features, device=device, dtype=dtype).requires_grad_()
+            "src_tokens": torch.randn(*size, features, device=device, dtype=dtype).requires_grad_()
         },
         "target": target.view(size).to(device),
         "ntokens": positions,
@@ -142,7 +111,8 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     if name in ("cross_entropy", "label_smoothed_cross_entropy"):
         return CRITERION_REGISTRY[name](task, sentence_avg=False, **options)
     cfg = CRITERION_DATACLASS_REGISTRY[name](_name=name, train_subset="train", sentence_avg=False)
-    for option, value in ({"update_freq": [1], "skip_remainder_batch": False} | options).items():
+    given = {"update_freq": [1], "skip_remainder_batch": False, "use_bmuf": False} | options
+    for option, value in given.items():
         setattr(cfg, option, value)
     objective = CRITERION_REGISTRY[name](cfg, task)
     vocabulary = len(task.target_dictionary)

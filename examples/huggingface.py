@@ -28,7 +28,7 @@ from agg_fairseq.columns import COMPARED
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.integrations import add_log_unigram, label_counts
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data")) / "wikitext-2"
 LAYERS, DIMENSION, HEADS = 2, 128, 4
@@ -98,7 +98,7 @@ def compare(options: argparse.Namespace) -> None:
         if has_bias:
             add_log_unigram(model, label_counts(train, vocabulary))
         # The one line that makes it AGG:
-        callbacks = [] if gated is None else [GatedLoss(model, **gated)]
+        callbacks = [] if gated is None else [GatedHead(model, **gated)]
         training = TrainingArguments(
             output_dir=str(options.output / name), max_steps=options.updates, seed=options.seed,
             per_device_train_batch_size=options.batch, learning_rate=0.003, lr_scheduler_type="inverse_sqrt",

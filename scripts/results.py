@@ -25,7 +25,7 @@ from agg_fairseq.result import Result
 from .table import find, read_table, row_of_file
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("torch", "fairseq", "ve-fairseq", "fairseq-fixed", "transformers", "numpy")
+PACKAGES = "torch fairseq ve-fairseq fairseq-fixed transformers numpy pytorch-optimizer".split()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

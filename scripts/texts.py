@@ -3,9 +3,10 @@ count in each.
 
     python scripts/texts.py PREPARED RUNS/MODEL/texts.jsonl …
 
-Uniq is the number of different tokens of a continuation; VR the percentage of very rare ones, which
-together make up 10% of the training text. (Yu et al. 2022, Tables 5 and 15; Choi et al. 2020, Table
-4 and the appendix.)
+Uniq is the number of different tokens of a continuation up to its first `</s>`, that one included
+(Yu et al. 2022, Tables 5 and 15). VR is the number of very rare tokens, which together make up 10%
+of the training text, as a percentage of the number of words (Choi et al. 2020, Table 4 and the
+appendix, whose printed texts have such numbers of words).
 """
 
 import json
@@ -14,8 +15,10 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
+from agg_fairseq.data.binarized import count_split, excluded_tokens, load_dictionary
 from agg_fairseq.metrics import frequency_mass_groups
+
+EOS = "</s>"
 
 
 def readable(text: str, prepared: Path) -> str:
@@ -37,10 +40,15 @@ def readable(text: str, prepared: Path) -> str:
     return " ".join(decoded.split())
 
 
+def unique_tokens(tokens: list[str]) -> int:
+    """The number of different tokens up to the first `</s>`, that one included."""
+    return len(set(tokens[: (tokens + [EOS]).index(EOS) + 1]))
+
+
 def main(prepared: Path, files: list[Path]) -> None:
     """Prints the texts; the name of a model is that of the folder of its file."""
     dictionary = load_dictionary(prepared / "data-bin")
-    counts = count_tokens(prepared / "data-bin", dictionary)
+    counts = count_split(prepared / "data-bin", dictionary)
     groups = frequency_mass_groups(counts, excluded=excluded_tokens(dictionary))  # as text-metrics
     very_rare = set(groups.members("very rare").tolist())
     texts = [list(map(json.loads, file.open(encoding="utf-8"))) for file in files]
@@ -48,9 +56,10 @@ def main(prepared: Path, files: list[Path]) -> None:
         print(f"Text {number}: {readable(of_models[0]['prefix'], prepared)}")
         for file, text in zip(files, of_models, strict=True):
             tokens = text["continuation"].split()
-            share = sum(dictionary.index(token) in very_rare for token in tokens) / len(tokens)
-            facts = f"{file.parent.name} (Uniq {len(set(tokens))}, VR {share:.1%})"
-            said = f"{facts}: {readable(text['continuation'], prepared)}"
+            rare = sum(dictionary.index(token) in very_rare for token in tokens)
+            words = readable(" ".join(token for token in tokens if token != EOS), prepared).split()
+            facts = f"Uniq {unique_tokens(tokens)}, VR {rare / max(1, len(words)):.1%}"
+            said = f"{file.parent.name} ({facts}): {readable(text['continuation'], prepared)}"
             print(textwrap.fill(said, 120, initial_indent="  ", subsequent_indent="    "))
 
 

@@ -13,65 +13,48 @@ import torch
 from agg_fairseq.f2 import TokenClasses, factorized_cross_entropy, joint_log_prob
 from agg_fairseq.functional import (
     Gates,
-    gated_likelihood,
+    chunks,
     naive_gated_cross_entropy,
     previous_tokens,
     softmax_kernel,
-    softmax_layer,
 )
+from tests.losses import gated
 
 V, N, D = 101, 40, 16  # V is no multiple of 8, nor of the block
-PAIRS = [(a, b, a ^ b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
-NAMES = ("gated", "smoothed", "capped", "weighted", "ul", "adversarial")
-
-LOSS_MODULES = [
-    sys.modules[f"agg_fairseq.{name}"]
-    for name in ("functional.gated_cross_entropy", "f2.cross_entropy")
-]
+PAIRS = [(a, b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
+NAMES = ("gated", "smoothed", "weighted", "ul", "adversarial")
 
 
 def as_on_a_gpu():
-    """Kernels run, and products of half precision are summed in float32."""
-
-    def product(left, right, out=None):
-        result = left.float() @ right.float()
-        return result if out is None else out.copy_(result)
-
-    def add_product_(total, left, right, alpha=1.0):
-        total.add_(left.float() @ right.float(), alpha=alpha)
-
+    """Kernels run."""
     softmax_kernel.can_run = lambda tensor: tensor.dtype != torch.float64
     softmax_kernel.BLOCK = 32
-    for module in LOSS_MODULES:
-        module.sums_in_float32 = lambda dtype, device: True
-        module.product, module.add_product_ = product, add_product_
-    softmax_layer.CHUNK_ELEMENTS = 17 * V
+    chunks.CHUNK_ELEMENTS, chunks.CHUNK_ROWS = 17 * V, 1
 
 
 def error(found, expected):
     return ((found.double() - expected).norm() / expected.norm()).item()
 
 
-def errors(dtype, gated, smoothed, capped, weighted, ul, adversarial):
+def errors(dtype, is_gated, smoothed, weighted, ul, adversarial):
     """Relative errors of loss, dL/dH and dL/dW."""
-    generator = torch.Generator().manual_seed(gated + 2 * smoothed + 4 * capped)
+    generator = torch.Generator().manual_seed(is_gated + 2 * smoothed + 4 * weighted)
     h = torch.randn(2, N // 2, D, generator=generator).to(dtype).requires_grad_()
     w = (0.3 * torch.randn(V, D, generator=generator)).to(dtype).requires_grad_()
     y = torch.randint(V, (2, N // 2), generator=generator)
     y[:, ::7] = -100
     gates = Gates(torch.arange(V) > 50, *torch.rand(2, V, generator=generator))
     options = {
-        "gates": gates if gated else None,
+        "gates": gates if is_gated else None,
         "label_smoothing": 0.1 * smoothed,
-        "softcap": 5.0 if capped and not adversarial else None,
-        "scale": 0.7 if capped else 1.0,
         "position_weight": torch.rand(y.shape, generator=generator) if weighted else None,
-        "candidates": previous_tokens(y, -100) if ul else None,
+        "ul_alpha": 1.0 * ul,
         "adv_epsilon": 0.05 * adversarial,
     }
-    loss = gated_likelihood(h, w, y, **options).loss
+    loss = gated(h, w, y, **options).loss
     found = [loss, *torch.autograd.grad(loss, (h, w))]
     h, w = (tensor.detach().double().requires_grad_() for tensor in (h, w))
+    options["candidates"] = previous_tokens(y, -100) if ul else None
     expected = naive_gated_cross_entropy(h, w, y, **options)
     expected = [expected, *torch.autograd.grad(expected, (h, w))]
     return [error(*pair) for pair in zip(found, expected, strict=True)]
@@ -90,7 +73,7 @@ def factorized_errors(dtype, merged, is_sorted):
     ]
     y = torch.randint(V, (N,), generator=generator)
     y[::7] = -100
-    LOSS_MODULES[1].MERGED_LOGITS = merged
+    sys.modules["agg_fairseq.f2.cross_entropy"].MERGED_LOGITS = merged
     loss = factorized_cross_entropy(*inputs, y, classes).loss
     found = [loss, *torch.autograd.grad(loss, inputs)]
     inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
@@ -114,8 +97,8 @@ def main():
                 case = {"dtype": str(dtype), "merged": merged, "is_sorted": is_sorted}
                 cases.append(case | {"errors": factorized_errors(dtype, merged, is_sorted)})
     logits, only = torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)
-    row = softmax_kernel.likelihood(logits, only, None, 1, 0.1, 0.0, None, 1.0, torch.float32)
-    assert row[-1].tolist() == [1, 1], "the sums of the logits, of a vocabulary of one token"
+    row = softmax_kernel.residual_(logits, only, None, 0.1, 0.0, torch.float32)
+    assert row[-1].tolist() == [0, 0], "−Σ log P of a vocabulary of one token"
     assert not softmax_kernel._failed
     print(json.dumps(cases))
 

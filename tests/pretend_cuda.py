@@ -121,7 +121,9 @@ class PretendCuda(TorchDispatchMode):
             name in ("mm", "addmm") and "dtype" in function._overloadname
         ):  # a product whose sums are float32
             wide = [one.float() if isinstance(one, torch.Tensor) else one for one in given]
-            result = function.overloadpacket(*(one for one in wide if one is not torch.float32))
+            numbers = {key: one for key, one in named.items() if key in ("alpha", "beta")}
+            wide = [one for one in wide if one is not torch.float32]
+            result = function.overloadpacket(*wide, **numbers)
             found = named["out"].copy_(result) if named.get("out") is not None else result
         else:
             found = function(*given, **named)

@@ -61,5 +61,7 @@ def run(arguments: argparse.Namespace) -> Result:
         arguments.calibrate = replace(text, **{field: arguments.calibrate})
     if arguments.moved_from is not None:
         (arguments.moved_from,) = open_models([arguments.moved_from]).values()
+    if arguments.columns is not None and arguments.json is None:  # of what is not shown
+        arguments.geometry = ["isoscore"]
     arguments.text, arguments.opened = text, lambda _: open_models(arguments.inputs, arguments.name)
     return call(perplexity, arguments)

@@ -87,8 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if chosen.json is not None:
                 write_json(chosen.json, result.json())
             print(f"{result.table(chosen.columns, transposed=chosen.transposed)}\n")
-            if "prediction" in result.facts:
-                print(f"{result.facts['prediction']}\n")
+            for advice in ("prediction", "window"):
+                if advice in result.facts:
+                    print(f"{result.facts[advice]}\n")
             print(result.signature)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0

@@ -68,6 +68,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
     **dict.fromkeys(COUNTS, {"type": COUNT, "metavar": "N"}),
     "topk": {"type": COUNT, "metavar": "K"},
+    "topp": {"type": Range(float, 0, 1, "(]"), "metavar": "P"},
     "context_window": {"type": Range(int, 0), "metavar": "N"},
     "seed": {"type": Range(int, 0, 2**63 - 1), "metavar": "N"},
     "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},

@@ -2,7 +2,8 @@
 
 Line i has `s-t` for each link between the tokens at the positions s of the source and t of the
 target of sentence pair i, from 0, as in `0-0 1-2 2-1`. Source and target are X and Y in
-train.X-Y.X.bin.
+train.X-Y.X.bin; the sentence pairs of all its parts (train, train1, …) and folders follow each
+other.
 """
 
 import itertools
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import ConcatDataset
 from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import LinkCounts
-from .binarized import load_dictionary, load_sentences
+from .binarized import folders, load_dictionary, load_sentences, split_parts
 
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
@@ -28,17 +30,21 @@ Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same
 
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
-    """The training split of a language pair, named as the files of the folder are."""
-    sides = []
-    for language in languages:
-        dictionary = load_dictionary(data, f"dict.{language}.txt")
-        split = f"train.{'-'.join(languages)}.{language}"
-        sides.append(load_sentences(data, dictionary, split))
-    numbers = list(map(len, sides))
-    if numbers[0] != numbers[1]:
-        found = " and ".join(f"{n} of {name}" for n, name in zip(numbers, languages, strict=True))
-        raise UserError(f"{data}: found sentences {found}; run fairseq-preprocess again")
-    return tuple(sides)
+    """The training split of a language pair, in all its folders and parts."""
+    dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
+    sides: list[list[Any]] = [[], []]
+    for folder in folders(data):
+        for target_part in split_parts(folder, "train", languages):
+            stem = target_part.name.removesuffix(languages[1])
+            for side, language, dictionary in zip(sides, languages, dictionaries, strict=True):
+                side.append(load_sentences(folder / f"{stem}{language}", dictionary))
+            numbers = [len(side[-1]) for side in sides]
+            if numbers[0] != numbers[1]:
+                found = " and ".join(map("{} of {}".format, numbers, languages))
+                raise UserError(
+                    f"{target_part}: found sentences {found}; run fairseq-preprocess again"
+                )
+    return tuple(map(ConcatDataset, sides))
 
 
 def sentences(side: Any) -> Iterator[list[int]]:

@@ -1,10 +1,11 @@
 """Folders written by `fairseq-preprocess`: dictionaries, splits, and the token counts of a split."""
 
+import copy
 import logging
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..errors import UserError, first_line
 
 logger = logging.getLogger(__name__)
 
-BLOCK_TOKENS = 2**24  # tokens that are read at a time
+BLOCK_TOKENS, BLOCK_ITEMS = 2**24, 2**12  # tokens, or items, that are read at a time
 FILLER = re.compile(r"madeupword\d{4,}")
 """The entries by which fairseq makes the length of a dictionary a multiple of 8."""
 INDEX_HEADER = 26  # bytes of an .idx before the sizes
@@ -66,18 +67,70 @@ def excluded_tokens(dictionary: Any) -> Tensor:
     return excluded
 
 
-def training_counts(task: Any, split: str) -> Tensor:
-    """`count_split` with the data and the options of a task: (V,) over its target dictionary."""
+def training_counts(
+    task: Any, split: str, max_positions: Any = None, epoch: int | None = None
+) -> Tensor:
+    """Counts each token as a target in what a task of fairseq trains on: `count_split`, without what
+    the task skips or cuts off. (V,) int64, over its target dictionary.
+
+    Args:
+        task: with its options as `cfg` or `args`.
+        split: of the training, --train-subset.
+        max_positions: as of the task's `get_batch_iterator`; longer sentences are skipped.
+        epoch: count only what this epoch has, a folder of several; None: all.
+
+    Raises:
+        UserError: the task does not say where its data is, or a split cannot be read.
+    """
     options = getattr(task, "cfg", None) or task.args
+    if not hasattr(options, "data"):  # examples/laser
+        raise UserError(f"found no folder of data in the task {type(task).__name__}")
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
-    counts = count_split(
-        options.data,
-        task.target_dictionary,
-        split,
-        languages if all(languages) else None,
-        getattr(options, "upsample_primary", 1),
-    )
-    logger.info(f"found {int(counts.sum()):,} target tokens in {split} of {options.data}")
+    shards = list(enumerate(folders(options.data), 1))
+    counts = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
+    total = 0
+    for shard, folder in shards if epoch is None else [shards[(epoch - 1) % len(shards)]]:
+        whole = count_split(
+            folder,
+            task.target_dictionary,
+            split,
+            languages if all(languages) else None,
+            getattr(options, "upsample_primary", 1),
+        )
+        counts += _without_skipped(task, split, shard, max_positions, whole)
+        total += int(whole.sum())
+    trained = int(counts.sum())
+    skips = f" of {total:,}, since training skips or cuts the others," if trained < total else ""
+    logger.info(f"found {trained:,} target tokens{skips} in {split} of {options.data}")
+    return counts
+
+
+def _without_skipped(
+    task: Any, split: str, epoch: int, max_positions: Any, whole: Tensor
+) -> Tensor:
+    """The counts (V,) of what the task yields in an epoch, whose files have the counts `whole`."""
+    own = copy.copy(task)
+    own.datasets = {}
+    own.load_dataset(split, epoch=epoch, combine=True)
+    dataset = own.dataset(split)
+    sizes = getattr(dataset, "tgt_sizes", getattr(dataset, "sizes", None))
+    if sizes is None:  # of a task of its own kind, such as streams of text
+        return whole
+    kept, skipped = np.arange(len(dataset)), []
+    if max_positions is not None:
+        kept, skipped = dataset.filter_indices_by_size(kept, max_positions)
+
+    def count(items: Sequence[int]) -> Tensor:
+        counts = torch.zeros_like(whole)
+        for start in tqdm(range(0, len(items), BLOCK_ITEMS), "counting", leave=False, disable=None):
+            block = [dataset[item]["target"] for item in items[start : start + BLOCK_ITEMS]]
+            counts += torch.bincount(torch.cat(block), minlength=len(counts))
+        return counts
+
+    if int(sizes.sum()) == int(whole.sum()) and len(dataset[0]["target"]) == sizes[0]:
+        return whole - count(skipped)
+    counts = count(kept)  # it cuts sentences, or adds tokens, such as --add-bos-token
+    counts[task.target_dictionary.pad()] = 0
     return counts
 
 
@@ -87,27 +140,34 @@ def count_split(
     split: str = "train",
     languages: tuple[str, str] | None = None,
     upsample_primary: int = 1,
+    *,
+    combine: bool = True,
 ) -> Tensor:
-    """The occurrences of each token as a target in all `folders` and `split_parts` of a split: (V,)
-    int64.
+    """The occurrences of each token, eos and unk included, in a split of one language, or of the
+    target side of pairs: (V,) int64.
 
     Args:
         data: the folder, or several as `folders` takes them.
         dictionary: of the target side. Beyond the head of a larger one (--output-dictionary-size),
             tokens count as the unknown word, as in training.
-        languages: source and target of a translation model; None for a language model.
-        upsample_primary: how often the first of several parts counts, for a translation model.
+        languages: source and target of pairs, in the order of their files or not.
+        upsample_primary: how often the first of several parts of pairs counts.
+        combine: count all folders and `split_parts`, as fairseq trains on; False: the first, as it
+            evaluates.
     """
     whole = getattr(dictionary, "wrapped_dict", dictionary)
-    occurrences = torch.zeros(len(whole), dtype=torch.int64)
-    for folder in folders(data):
-        parts = split_parts(folder, split, languages)
+    occurrences = np.zeros(len(whole), dtype=np.int64)
+    for folder in folders(data)[: None if combine else 1]:
+        parts = split_parts(folder, split, languages)[: None if combine else 1]
         for part in parts:
             is_upsampled = languages is not None and len(parts) > 1 and part == parts[0]
-            times = upsample_primary if is_upsampled else 1
-            occurrences += times * count_tokens(folder, whole, part.name)
-    counts = occurrences[: len(dictionary)].clone()
-    counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
+            for block in read_tokens(part, whole):
+                counts = np.bincount(block, minlength=len(whole))
+                occurrences += counts * (upsample_primary if is_upsampled else 1)
+    counts = torch.from_numpy(occurrences)
+    beyond = counts[len(dictionary) :].sum()
+    counts = counts[: len(dictionary)].clone()
+    counts[dictionary.unk()] += beyond
     return counts
 
 
@@ -135,39 +195,31 @@ def split_parts(
 
 
 def has_split(path: str | Path) -> bool:
-    """Whether a split, its path without `.bin`, is there, in any of fairseq's formats."""
-    from fairseq.data.indexed_dataset import infer_dataset_impl
-
-    return infer_dataset_impl(str(path)) is not None
+    """Whether a split, its path without `.bin`, is there, damaged or not: binarized, or as text."""
+    return any(Path(f"{path}{suffix}").is_file() for suffix in ("", ".bin", ".idx"))
 
 
-def count_tokens(data: str | Path, dictionary: Any, split: str = "train") -> Tensor:
-    """Occurrences of each token in a split, eos and unk included: (V,) int64. A parallel split is
-    named with its side, such as `train.en-de.de`."""
-    counts = np.zeros(len(dictionary), dtype=np.int64)
-    for block in read_tokens(data, dictionary, split):
-        counts += np.bincount(block, minlength=len(counts))
-    return torch.from_numpy(counts)
-
-
-def load_sentences(data: str | Path, dictionary: Any, split: str) -> Any:
-    """fairseq's data set of a split, whose item i is a tensor (n,), the tokens of sentence i."""
+def load_sentences(path: str | Path, dictionary: Any) -> Any:
+    """fairseq's data set of a split, its path without `.bin`, whose item i is a tensor (n,), the
+    tokens of sentence i."""
     from fairseq.data import data_utils
 
-    count_tokens(data, dictionary, split)  # refuses damaged files
-    return data_utils.load_indexed_dataset(str(folders(data)[0] / split), dictionary)
+    for _ in read_tokens(path, dictionary):  # refuses damaged files
+        pass
+    return data_utils.load_indexed_dataset(str(path), dictionary)
 
 
-def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.ndarray]:
-    """The tokens of a split, ends of lines included, in blocks (n,) of integers; UserError if it is
-    damaged or of another dictionary."""
+def read_tokens(path: str | Path, dictionary: Any) -> Iterator[np.ndarray]:
+    """The tokens of a split, its path without `.bin`, ends of lines included, in blocks (n,) of
+    integers; UserError if it is damaged or of another dictionary."""
     from fairseq.data import indexed_dataset
 
-    path, again = folders(data)[0] / split, "run fairseq-preprocess again"
+    path, again = Path(path), "run fairseq-preprocess again"
     kind = indexed_dataset.infer_dataset_impl(str(path)) or "mmap"
     if not indexed_dataset.dataset_exists(str(path), kind):
         raise UserError(
-            f"{path.parent}: found no split {split!r}; expected {split}.bin and {split}.idx"
+            f"{path.parent}: found no split {path.name!r}; expected {path.name}.bin and "
+            f"{path.name}.idx"
         )
     try:
         if kind == "mmap":
@@ -187,7 +239,7 @@ def read_tokens(data: str | Path, dictionary: Any, split: str) -> Iterator[np.nd
             f"{path}: unreadable .idx or .bin ({first_line(error)}); {again}"
         ) from error
     starts = range(0, len(tokens), BLOCK_TOKENS)
-    for start in tqdm(starts, f"reading {split}", leave=False, disable=None):
+    for start in tqdm(starts, f"reading {path.name}", leave=False, disable=None):
         block = tokens[start : start + BLOCK_TOKENS]
         for token in (int(block.min()), int(block.max())):
             if not 0 <= token < len(dictionary):

@@ -12,14 +12,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
 from ..metrics.groups import occurrence_groups
-from .binarized import (
-    count_split,
-    excluded_tokens,
-    folders,
-    load_dictionary,
-    split_parts,
-    training_pair,
-)
+from .binarized import count_split, excluded_tokens, load_dictionary, training_pair
 from .subwords import TokenizerOptions, WordTokenizer
 
 GROUPINGS = {"types": "30%/50%/20%-of-types", "frequency": "1e-05/1e-06-of-tokens"}
@@ -61,32 +54,26 @@ class BinarizedVocabulary(Vocabulary):
     """The vocabulary of a folder written by `fairseq-preprocess`."""
 
     dictionary: Any  # fairseq's, V entries; of a translation model that of the target side
-    counts: Tensor  # (V,) int64 occurrences of each as a target in the training split
+    counts: Tensor  # (V,) int64 occurrences of each as a target in training
     languages: tuple[str, str] | None  # source and target of a translation model
-    split: Path  # of the training split without its suffix
 
     @classmethod
     def load(
         cls,
         data: str | Path,
         languages: tuple[str | None, str | None] | None = None,
-        *,
-        upsample_primary: int = 1,
+        counts: Tensor | None = None,
     ) -> BinarizedVocabulary:
-        """The vocabulary of a folder with the training split, as `binarized.count_split` takes it;
-        a None in `languages` stands for that of the only pair in the folder."""
+        """The vocabulary of a folder, or of several as `binarized.folders` takes them; a None in
+        `languages` stands for that of the only pair in the folder. Without `counts`, those of its
+        whole training split."""
         if languages is None:
             dictionary = load_dictionary(data)
         else:
             languages = languages if all(languages) else training_pair(data, *languages)
             dictionary = load_dictionary(data, f"dict.{languages[1]}.txt")
-        counts = count_split(data, dictionary, "train", languages, upsample_primary)
-        split = split_parts(folders(data)[0], "train", languages)[0]
-        return cls(dictionary, counts, languages, split)
-
-    def path_of(self, split: str) -> Path:
-        """The path of another split without `.bin`, of a translation model that of the target."""
-        return self.split.with_name(self.split.name.replace("train", split, 1))
+        counts = count_split(data, dictionary, "train", languages) if counts is None else counts
+        return cls(dictionary, counts, languages)
 
     @property
     def tokens(self) -> Sequence[str]:

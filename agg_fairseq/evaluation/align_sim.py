@@ -6,7 +6,7 @@ from pathlib import Path
 from .. import metrics
 from ..checkpoints import Checkpoint
 from ..data.alignments import load_parallel, read_links
-from ..data.binarized import load_dictionary
+from ..data.binarized import folders, load_dictionary, split_parts
 from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
 from ..result import Result
@@ -45,10 +45,9 @@ def align_sim(
             "--joined-dictionary"
         )
     # Links are in the order of the files, on which a model from Y to X is trained too.
-    source, target = pair
-    if not (Path(data) / f"train.{source}-{target}.{target}.bin").is_file():
-        source, target = target, source
-    links = read_links(alignments, load_parallel(data, (source, target)))
+    part = split_parts(folders(data)[0], "train", pair)[0].name
+    order = pair if part.startswith(f"train.{'-'.join(pair)}.") else (pair[1], pair[0])
+    links = read_links(alignments, load_parallel(data, order))
 
     rows = {}
     for name, model in models.items():

@@ -1,17 +1,19 @@
 """Continuations of prefixes by a language model, written as JSON Lines."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from ..checkpoints import Checkpoint
 from ..checkpoints.output_embedding import check_finite
-from ..data.binarized import load_dictionary, read_tokens
+from ..data.binarized import folders, load_dictionary, read_tokens
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..fairseq_plugin.decoding import continuation
@@ -19,8 +21,6 @@ from ..files import atomic_write, check_writable
 from ..result import Result
 from .inputs import find_device
 from .text_metrics import FIELDS
-
-Batches = list[tuple[Tensor, Tensor]]  # prefixes (B, P) and their references (B, L), or (B, 0)
 
 
 def generate_texts(
@@ -35,6 +35,7 @@ def generate_texts(
     length: int = 100,
     max_texts: int | None = None,
     topk: int | None = None,
+    topp: float | None = None,
     seed: int = 1,
     f2_decoding: str | None = None,
     batch_size: int = 64,
@@ -53,6 +54,8 @@ def generate_texts(
         length: tokens of a continuation and of a reference.
         max_texts: continue only the first N prefixes; None: all.
         topk: draw each token from the K most probable ones; None: take the most probable one.
+        topp: draw each token from the most probable ones that together have at least the
+            probability P; with topk, of those; None: from all of them.
         seed: seed of the random numbers.
         f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint
             says.
@@ -71,18 +74,19 @@ def generate_texts(
             f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one"
         )
     if prefixes is None:
-        lengths = (prefix_length, length)
-        batches, settings, unused = _blocks(data, dictionary, split, lengths, max_texts, batch_size)
+        known, references, settings, unused = _blocks(
+            data, dictionary, split, (prefix_length, length), max_texts
+        )
     else:
-        batches, settings = _lines(prefixes, dictionary, tokenizer, max_texts)
-        unused = None
+        known, settings = _lines(prefixes, dictionary, tokenizer, max_texts)
+        references, unused = [known[0][:0]] * len(known), None
 
     from ..fairseq_plugin.models.from_checkpoint import build_model  # imports fairseq
 
     network, task = build_model(model, data, {"f2_decoding": f2_decoding} if f2_decoding else {})
     check_finite(model.path, dict(network.named_parameters()))
     adds_bos = getattr(task.args, "add_bos_token", False)
-    longest = max(known.size(1) for known, _ in batches) + length + adds_bos
+    longest = max(map(len, known)) + length + adds_bos
     positions = network.max_positions()
     learned = isinstance(getattr(network.decoder, "embed_positions", None), torch.nn.Embedding)
     if longest > positions and learned:
@@ -93,51 +97,61 @@ def generate_texts(
     torch_device = find_device(device)
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
-    generator = torch.Generator().manual_seed(seed)
-    forbidden = (dictionary.pad(), dictionary.bos())
+    draws = None
+    if topk is not None or topp is not None:  # of the CPU: a seed means the same on all devices
+        draws = torch.rand(len(known), length, generator=torch.Generator().manual_seed(seed))
+    continued = {}  # by the number of the prefix; those of about the same length at a time
+    numbers = sorted(range(len(known)), key=lambda number: len(known[number]))
+    starts = range(0, len(known), batch_size)
+    for start in tqdm(starts, "continuing", leave=False, disable=None):
+        batch = numbers[start : start + batch_size]
+        parts = [pad(known[number], (int(adds_bos), 0), value=dictionary.bos()) for number in batch]
+        lengths = torch.tensor(list(map(len, parts)))
+        texts = continuation(
+            network,
+            pad_sequence(parts, batch_first=True, padding_value=dictionary.pad()).to(torch_device),
+            length,
+            lengths=lengths if len(lengths.unique()) > 1 else None,
+            draws=None if draws is None else draws[batch].to(torch_device),
+            topk=topk,
+            topp=topp,
+            forbidden=(dictionary.pad(), dictionary.bos()),
+        )
+        continued.update(zip(batch, texts.cpu(), strict=True))
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8") as file:
-            for known, references in tqdm(batches, "continuing", leave=False, disable=None):
-                start = pad(known, (1, 0), value=dictionary.bos()) if adds_bos else known
-                start = start.to(torch_device)
-                continued = continuation(
-                    network, start, length, topk=topk, generator=generator, forbidden=forbidden
-                )
-                for texts in zip(known, continued, references, strict=True):
-                    line = {}
-                    for field, tokens in zip(FIELDS, texts, strict=True):
-                        line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            for number, (prefix, reference) in enumerate(zip(known, references, strict=True)):
+                line = {}
+                parts = (prefix, continued[number], reference)
+                for field, tokens in zip(FIELDS, parts, strict=True):
+                    line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     atomic_write(output, write)
-    number = settings["texts"]
-    numbers = {"texts": number, "generated_tokens": number * length, "unused_tokens": unused}
+    tokens = len(known) * length
+    measured = {"texts": len(known), "generated_tokens": tokens, "unused_tokens": unused}
+    sampling = [f"top-{name}={of:g}" for name, of in (("k", topk), ("p", topp)) if of is not None]
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
     settings |= {
         "length": length,
         "beyond-positions": positions if longest > positions else None,  # the model extrapolates
-        "decoding": "greedy" if topk is None else f"top-k={topk}",
+        "decoding": "greedy" if draws is None else ",".join(sampling),
         "f2-decoding": used_decoding or None,
         "seed": seed,
         "batch-size": batch_size if used_decoding == "sample-class" else None,  # drawn by the model
     }
-    row = {"path": str(model), **numbers}
-    return Result({str(output): row}, dict.fromkeys(numbers, [""]), settings)
+    row = {"path": str(model), **measured}
+    return Result({str(output): row}, dict.fromkeys(measured, [""]), settings)
 
 
 def _blocks(
-    data: str | Path,
-    dictionary: Any,
-    split: str,
-    lengths: tuple[int, int],
-    most: int | None,
-    batch_size: int,
-) -> tuple[Batches, dict[str, Any], int]:
-    """Batches of blocks of a split, one after the other; their settings; the number of tokens that
-    are in no block."""
+    data: str | Path, dictionary: Any, split: str, lengths: tuple[int, int], most: int | None
+) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Any], int]:
+    """Prefixes and references (N, …) of blocks of a split, one after the other; their settings; the
+    number of tokens that are in no block."""
     parts = []
-    for part in read_tokens(data, dictionary, split):
+    for part in read_tokens(folders(data)[0] / split, dictionary):
         parts.append(torch.from_numpy(part.astype("int64")))
     size, tokens = sum(lengths), sum(map(len, parts))
     if tokens < size:
@@ -145,31 +159,24 @@ def _blocks(
             f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length"
         )
     blocks = torch.cat(parts)[: tokens // size * size].view(-1, size)[:most]  # N x (P + L)
-    batches = []
-    for batch in blocks.split(batch_size):
-        batches.append(batch.split(lengths, dim=1))
     settings = {"split": split, "texts": len(blocks), "prefix": lengths[0]}
-    return batches, settings, tokens - blocks.numel()
+    return *blocks.split(lengths, dim=1), settings, tokens - blocks.numel()
 
 
 def _lines(
     path: str | Path, dictionary: Any, tokenizer: TokenizerOptions, most: int | None
-) -> tuple[Batches, dict[str, Any]]:
-    """The lines of a text, each a batch without references, and their settings. Blank lines at the
-    end are left out; UserError for another line without known tokens."""
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """The lines of a text as prefixes (P,), and their settings. Blank lines at the end are left
+    out; UserError for another line without known tokens."""
     lines = list(tokenizer.encode_lines(path, dictionary))
     while lines and not lines[-1]:
         lines.pop()
-    batches, unknown = [], 0
     for number, tokens in enumerate(lines or [[]], 1):
         if set(tokens) <= {dictionary.unk()}:
             raise UserError(
                 f"{path}, line {number}: found no token of the dictionary; expected a prefix; "
                 "check --bpe"
             )
-        if most is None or number <= most:
-            prefix = torch.tensor([tokens])
-            batches.append((prefix, prefix[:, :0]))
-            unknown += tokens.count(dictionary.unk())
+    unknown = sum(tokens.count(dictionary.unk()) for tokens in lines[:most])
     settings = {"prefixes": Path(path).name, "bpe": tokenizer.bpe, "<unk>": unknown}
-    return batches, settings | {"texts": len(batches)}
+    return list(map(torch.tensor, lines[:most])), settings | {"texts": len(lines[:most])}

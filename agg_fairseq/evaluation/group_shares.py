@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..data.binarized import count_tokens, folders, has_split
+from ..data.binarized import count_split, folders, has_split, split_parts
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
 from ..errors import UserError
@@ -16,8 +16,11 @@ from ..metrics.groups import GROUPS, UNSEEN
 from ..result import Result
 
 BETAS, BEST = (0.95, 0.98, 0.99, 0.999), 0.999
-FEWEST_TOKENS, MOST_EPOCHS, MOST_UNKNOWN, LEAST_SHARE = 100_000, 8, 0.005, 0.05
-"""Where the rule holds (docs/rule.md): training tokens, epochs, share of unknown targets, and s."""
+FEWEST_TOKENS, MOST_EPOCHS, MOST_UNKNOWN = 100_000, 8, 0.005
+"""Where the rule holds (docs/rule.md): training tokens, epochs, and share of unknown targets."""
+MEASURED_CHANGES = {(1, 5): (-0.6, -6.8), (5, 10): (-3.6, -7.5), (10, 30): (-4.9, -30.1)}
+"""By s from a number to another: the least and the largest change of the perplexity by `BEST` in our
+trainings (README; all in percent)."""
 
 
 def group_shares(
@@ -26,7 +29,7 @@ def group_shares(
     tokenizer: str | Path | None = None,
     tokens_per_update: int | None = None,
     beta2: float | None = None,
-    epochs: float = 1,
+    epochs: float | None = None,
     rare_fraction: float = 0.3,
     groups: str = "types",
 ) -> Result:
@@ -39,7 +42,7 @@ def group_shares(
         tokens_per_update: target tokens of an update, on all workers; None: no rows and columns of
             β₂.
         beta2: β₂ of Adam, for a row of its own and a prediction in words.
-        epochs: epochs of the training, which say how far the prediction can be trusted.
+        epochs: epochs of the training, which say how far the prediction can be trusted; None: one.
         rare_fraction: `--agg-rare-fraction` of the row `rarest …`: the share of the tokens that
             occur.
 
@@ -48,11 +51,13 @@ def group_shares(
         `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
         With `tokens_per_update` also `updates_per_occurrence` of a token of mean frequency; and
         rows `forgotten with …`, of the tokens that Adam forgets with this β₂, with the predicted
-        `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts: with
-        `beta2`, the `prediction` in words.
+        `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts: the
+        `window` for AGG and, with `beta2`, the `prediction`, both in words.
     """
     if beta2 is not None and tokens_per_update is None:
         raise UserError("--beta2: found it without --tokens-per-update; expected both")
+    if epochs is not None and beta2 is None:
+        raise UserError("--epochs: found it without --beta2; expected both")
     vocabulary, splits = _counts_by_split(data, tokenizer)
     counts, excluded = vocabulary.counts, vocabulary.excluded  # V
     occurs, of_token = counts > 0, vocabulary.groups(groups).of_token
@@ -60,7 +65,8 @@ def group_shares(
     for index, group in enumerate(GROUPS):
         members[group] = of_token == index
     members["total"] = occurs  # special targets too
-    members[f"rarest {100 * rare_fraction:g}%"] = occurs & rarest(counts, rare_fraction, excluded)
+    rarest_row = f"rarest {100 * rare_fraction:g}%"
+    members[rarest_row] = occurs & rarest(counts, rare_fraction, excluded)
     # with special tokens that are targets of another split alone
     unseen = ~occurs & (~excluded | (sum(splits.values()) > 0))
     if unseen.any():
@@ -79,6 +85,10 @@ def group_shares(
     facts = {}
     if tokens_per_update is not None:
         columns |= {"updates_per_occurrence": [""], "change_by_beta2": [""]}
+        # with `BEST`, AGG does not help
+        if rows[rarest_row]["types"] and (beta2 is None or beta2 < BEST):
+            updates = settings["tokens"] / tokens_per_update
+            facts["window"] = window_advice(rare_fraction, rows[rarest_row], updates)
         best = forgetting(counts, tokens_per_update, BEST)
         for beta in sorted({*BETAS, BEST if beta2 is None else beta2}):
             is_forgotten = forgotten(counts, tokens_per_update, beta)
@@ -91,10 +101,10 @@ def group_shares(
                     row["change_by_beta2"],
                     row["target_share"][counted_in],
                     settings["tokens"],
-                    epochs,
+                    epochs or 1,
                     max(unseen.values(), default=0.0),
                 )
-                settings["epochs"] = f"{epochs:g}"
+                settings["epochs"] = f"{epochs or 1:g}"
     return Result(rows, columns, settings, facts)
 
 
@@ -113,9 +123,10 @@ def _counts_by_split(
     vocabulary = BinarizedVocabulary.load(data, (None, None) if is_parallel else None)
     splits = {"train": vocabulary.counts}
     for split in ("valid", "test"):
-        path = vocabulary.path_of(split)
-        if has_split(path):
-            splits[split] = count_tokens(folder, vocabulary.dictionary, path.name)
+        if has_split(split_parts(folder, split, vocabulary.languages)[0]):
+            splits[split] = count_split(
+                folder, vocabulary.dictionary, split, vocabulary.languages, combine=False
+            )
     return vocabulary, splits
 
 
@@ -139,22 +150,39 @@ def _row(
     return row
 
 
-def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """The change of the perplexity in words.
+def window_advice(fraction: float, row: Mapping[str, Any], updates: float) -> str:
+    """Options of AGG in words, from the row of its rarest tokens, and the updates of an epoch."""
+    window = math.ceil(2 * row["updates_per_occurrence"])
+    if window > updates / 2:
+        return (
+            f"AGG: K = 2N is {window:,} updates, above half an epoch of {updates:,.0f}, since the "
+            f"rarest {100 * fraction:g}% occur fewer than four times on average: take β₂ = {BEST}, "
+            "or make tokens less rare, by sub-words or fairseq-preprocess --thresholdsrc"
+        )
+    text = f"AGG: --agg-window {window} (K = 2N), with --agg-rare-fraction {fraction:g}"
+    alpha = (row["most"] + 0.5) / updates  # between the counts of those that are rare, and others
+    return f"{text} or --agg-alpha {alpha:.3g}" if alpha < 1 else text
 
-    Args:
-        change: predicted relative change.
-        s: share of the targets that are forgotten.
-        tokens: number of training tokens.
-        unknown: share of the targets of another split that never occur in training.
-    """
-    text = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%}"
-    if unknown > MOST_UNKNOWN:
-        return f"{text}, without the {unknown:.1%} of targets that never occur in training, whose loss no rule predicts"
-    if tokens < FEWEST_TOKENS:
-        return f"{text}, unreliable below {FEWEST_TOKENS:,} tokens, of which little is learned about rare ones"
-    if epochs > MOST_EPOCHS:
-        return f"{text}, or half as much: more than {MOST_EPOCHS} epochs gain less"
-    if 0 < s < LEAST_SHARE:
-        return f"{text}, mostly more: below {LEAST_SHARE:.0%}, it was up to five times as much"
-    return f"{text}, within a factor of two"
+
+def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
+    """What `BEST` changes, in words: by the rule, as a relative `change` of the perplexity, and as
+    it was measured, with a share s of forgotten targets and training `tokens`. `unknown` is the
+    share of the targets of another split that never occur in training."""
+    if not s:
+        return "nothing is forgotten: keep β₂"
+    if change >= 0:
+        return f"s = {s:.1%}: no larger β₂ was measured: keep β₂"
+    measured = f"s above {max(MEASURED_CHANGES)[1]}% was never measured"
+    for (low, high), (least, most) in MEASURED_CHANGES.items():
+        if low <= 100 * s < high:
+            measured = f"with s of {low}% to {high}%, {least:+}% to {most:+}% was measured"
+    if s < 0.01:
+        measured = "with s below 1%, nearly nothing was gained: keep β₂"
+    caveats = {
+        f"without the {unknown:.1%} of targets that never occur in training": unknown
+        > MOST_UNKNOWN,
+        f"unreliable below {FEWEST_TOKENS:,} tokens": tokens < FEWEST_TOKENS,
+        f"half as much with more than {MOST_EPOCHS} epochs": epochs > MOST_EPOCHS,
+    }
+    rule = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%} by the rule"
+    return "; ".join([rule, measured, *(text for text, holds in caveats.items() if holds)])

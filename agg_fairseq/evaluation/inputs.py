@@ -28,24 +28,24 @@ def load_vocabulary(
                 "and of transformers alone with --train-text or without"
             )
     if data is not None:
-        found = {}  # a model by languages, None for language models, and by --upsample-primary
+        from ..fairseq_plugin.models.from_checkpoint import count_targets  # imports fairseq
+
+        found = {}  # a model by languages, None for language models
         for model in models.values():
             pair = model.languages
             if pair is not None and not all(pair):
                 pair = training_pair(data, *pair)
-            found[pair, model.task_options.get("upsample_primary") or 1] = model
+            found[pair] = model
         if len(found) > 1:
             kinds = []
-            for (pair, times), model in found.items():
-                kind = "a language model" if pair is None else "-".join(pair)
-                if times > 1:
-                    kind += f", --upsample-primary {times}"
-                kinds.append(f"{model} ({kind})")
+            for pair, model in found.items():
+                kinds.append(f"{model} ({'a language model' if pair is None else '-'.join(pair)})")
             raise UserError(
                 f"found {' and '.join(kinds)}; expected models of one task and its languages"
             )
-        ((pair, times),) = found
-        vocabulary = BinarizedVocabulary.load(data, pair, upsample_primary=times)
+        (pair,) = found
+        counts = count_targets(models.values(), data, pair)
+        vocabulary = BinarizedVocabulary.load(data, pair, counts)
         for model in models.values():
             model.check_vocabulary(len(vocabulary.tokens), data)
         return vocabulary

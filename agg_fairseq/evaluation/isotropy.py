@@ -49,7 +49,8 @@ def isotropy(
         embedding = model.output_embedding
         weight = embedding.weight
         cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])
-        singular_values = metrics.singular_values(weight).tolist()
+        measured, embeddings = geometry_by_group(model, members)
+        singular_values = embeddings.singular_values().tolist()
         last, shown = len(singular_values) - 1, {}
         for key, at in zip(COLUMNS["singular_value"], (1, 9, (last + 1) // 2, last), strict=True):
             shown[key] = singular_values[at] if at <= last else None
@@ -57,8 +58,8 @@ def isotropy(
             "path": str(model),
             "matrix": embedding.description,
             "rows": len(weight),
-            **geometry_by_group(model, members),
-            "isotropy_both_signs": metrics.isotropy(weight, both_signs=True),
+            **measured,
+            "isotropy_both_signs": embeddings.isotropy_both_signs(),
             "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
             "singular_value": shown,
             "singular_values": singular_values,
@@ -75,16 +76,19 @@ def isotropy(
 
 def geometry_by_group(
     model: EmbeddingSource, members: Mapping[str, Tensor]
-) -> dict[str, dict[str, float | None]]:
-    """`metrics.geometry` of the output embedding, centered at its mean row: each field by group and
-    as `total`, None where it is not defined."""
+) -> tuple[dict[str, dict[str, float | None]], metrics.Embeddings]:
+    """`metrics.Geometry` of the output embedding, centered at its mean row: each field by group and
+    as `total`, None where it is not defined; and what was computed of all rows."""
     weight = model.output_embedding.weight
-    center = metrics.mean_row(weight)
+    embeddings = metrics.Embeddings(weight)
     fields: dict[str, dict[str, float | None]] = {name: {} for name in metrics.Geometry._fields}
     for group in (*members, "total"):
-        rows = weight if group == "total" else weight[members[group]]
-        measured = metrics.geometry(rows, center=center)._asdict() if len(rows) else {}
+        measured: dict[str, float] = {}
+        if group == "total":
+            measured = embeddings.geometry()._asdict()
+        elif len(rows := weight[members[group]]):
+            measured = metrics.geometry(rows, center=embeddings.mean)._asdict()
         for name, values in fields.items():
             value = measured.get(name, math.nan)
             values[group] = None if math.isnan(value) else value
-    return fields
+    return fields, embeddings

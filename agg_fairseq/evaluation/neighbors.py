@@ -8,10 +8,11 @@ from ..checkpoints import EmbeddingSource, Models
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..metrics import nearest_neighbors, word_vectors
+from ..metrics.groups import UNSEEN
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
 
-MARK = "†"  # follows a rare token in the table
+MARKS = {"rare": "†", UNSEEN: "‡"}  # what follows a token of the group in the table
 
 
 def neighbors(
@@ -32,9 +33,10 @@ def neighbors(
 
     Returns:
         Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts
-        by rank; † marks rare tokens. Beside it a row has `word`, its `tokens` and `neighbors`. A
-        token has `token`, `readable`, `index`, `count` (in the training text) and `group`, None
-        where they are not known; a neighbor has its `cosine` too.
+        by rank; † marks rare tokens, and ‡ those that never occur in training. Beside it a row has
+        `word`, its `tokens` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in
+        the training text) and `group`, None where they are not known; a neighbor has its `cosine`
+        too.
     """
     vocabulary = load_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
@@ -88,7 +90,7 @@ def neighbors(
         "cosine": True,
         "neighbors": "all-but-own,special-and-filling-tokens",
         **frequency_settings(data, train_text, groups),
-        MARK: None if members is None else "rare",
+        **{mark: None if members is None else group for group, mark in MARKS.items()},
     }
     facts = {"groups": members and members.sizes()}
     return Result(rows, {"neighbor": ranks}, settings, facts, ("", "checkpoint"))
@@ -109,4 +111,4 @@ def _nearest(
 
 def _shown(token: Mapping[str, Any]) -> str:
     """A token as the table shows it."""
-    return token["readable"] + MARK * (token["group"] == "rare")
+    return token["readable"] + MARKS.get(token["group"], "")

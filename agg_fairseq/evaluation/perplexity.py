@@ -1,6 +1,6 @@
 """Perplexity, calibration and isotropy of models of text, by frequency group of the tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from ..checkpoints.with_bias import LAYER
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
-from ..metrics import FrequencyGroups, NextTokenStatistics
+from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
 from ..names import HUMAN, UNIGRAM
 from ..result import Result
 from .inputs import check_row_names, find_device, matrix_setting
@@ -30,6 +30,7 @@ def perplexity(
     occurrences_in: str | Path | None = None,
     as_published: bool = False,
     moved_from: EmbeddingSource | None = None,
+    geometry: Collection[str] = Geometry._fields,
     device: str | None = None,
 ) -> Result:
     """Evaluates language or translation models of fairseq, or language models of transformers.
@@ -43,10 +44,11 @@ def perplexity(
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: model with the same vocabulary, from whose output embedding the distance is
             measured, for the columns `moved`.
+        geometry: measures of the output embedding, by group; IsoScore alone is that of all rows.
 
     Returns:
         Result: a row per model, with the measures of `NextTokenStatistics.compute` and
-        `metrics.Geometry` by group, `CALIBRATED` with `calibrate`, and `moved` with `moved_from`;
+        `geometry` by group, `CALIBRATED` with `calibrate`, and `moved` with `moved_from`;
         beside them `tokens` (targets scored), `criterion` (its options), `classes` (of a factorized
         output layer), and `offsets` by group (nats). The row `human` has the distinct targets, and
         `unigram` the E/O of the training frequencies. Facts: `targets`, those scored, by group.
@@ -87,7 +89,7 @@ def perplexity(
             for share in shares:
                 rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
         if name in with_matrix:
-            row |= _geometry(model, moved_from, members)
+            row |= _of_embedding(model, moved_from, members, geometry)
     rows[HUMAN] = {"unique_predictions": first.unique_targets()}
     if vocabulary.counts is not None:
         reference = first.frequencies_over_observed(vocabulary.counts)
@@ -150,12 +152,19 @@ def _with_matrix(models: Models) -> dict[str, EmbeddingSource]:
     return found
 
 
-def _geometry(
-    model: EmbeddingSource, moved_from: EmbeddingSource | None, members: FrequencyGroups
+def _of_embedding(
+    model: EmbeddingSource,
+    moved_from: EmbeddingSource | None,
+    members: FrequencyGroups,
+    geometry: Collection[str],
 ) -> dict[str, Any]:
     """The values of a row that are of the output embedding."""
+    row: dict[str, Any] = {"matrix": model.output_embedding.description}
     rows_of = {group: members.members(group) for group in members.names}
-    row = {"matrix": model.output_embedding.description, **geometry_by_group(model, rows_of)}
+    if [*geometry] == ["isoscore"]:
+        row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
+    elif geometry:
+        row |= geometry_by_group(model, rows_of)[0]
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
         before, row["moved"] = moved_from.output_embedding.weight, {}
         moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V

@@ -9,16 +9,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..checkpoints import Checkpoint, Models, PretrainedModel
-from ..data.binarized import count_tokens, load_dictionary
+from ..data.binarized import count_split, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
-from ..functional.softmax_layer import chunk_rows
 from ..integrations import load_pretrained
+from ..metrics.next_token import chunk_rows
 from .inputs import load_vocabulary
 
 MAX_BLOCK = 1024  # tokens, where neither the user nor the positions of a model say less
-Chunk = tuple[Tensor, Tensor]  # log P (n, V) in nats, and the targets (n,)
+Chunk = tuple[Tensor, Tensor]  # logits (n, V), or log P, and the targets (n,)
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class BinarizedText:
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Reads the split: fairseq would score what a damaged index says."""
-        file = vocabulary.path_of(self.split).name
-        count_tokens(self.data, vocabulary.dictionary, file)
+        dictionaries = {vocabulary.languages: vocabulary.dictionary}
         if vocabulary.languages is not None:
             source, target = vocabulary.languages
-            dictionary = load_dictionary(self.data, f"dict.{source}.txt")
-            count_tokens(self.data, dictionary, f"{file.removesuffix(target)}{source}")
+            dictionaries[target, source] = load_dictionary(self.data, f"dict.{source}.txt")
+        for languages, dictionary in dictionaries.items():
+            count_split(self.data, dictionary, self.split, languages, combine=False)
 
     def settings(
         self, models: Mapping[str, Checkpoint], vocabulary: BinarizedVocabulary
@@ -176,9 +176,9 @@ class PlainText:
             if len(block) < 2:
                 continue
             logits = network(input_ids=block[None]).logits[0, :-1]  # (T − 1) x V
-            rows = chunk_rows(logits.t())
+            rows = chunk_rows(logits.size(1))
             for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
-                yield chunk.float().log_softmax(1), target
+                yield chunk.float(), target
 
     def _start(self, model: PretrainedModel) -> list[int]:
         """What is put before each block."""

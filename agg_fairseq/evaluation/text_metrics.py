@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from .. import metrics
-from ..data.binarized import count_tokens, excluded_tokens, load_dictionary
+from ..data.binarized import count_split, excluded_tokens, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics.texts import ABSENT, OFTEN, SHORTEST_PHRASE
@@ -32,8 +32,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     Args:
         texts: files of JSON Lines as `generate_texts` writes them, by the names of their rows; all
             with the same references in the same order.
-        data: folder of `fairseq-preprocess`, for the shares of frequent, medium, rare and very rare
-            tokens; None: no shares.
+        data: folder of `fairseq-preprocess` with the dictionary of the texts, for the shares of
+            frequent, medium, rare and very rare tokens; None: no shares.
 
     Returns:
         Result: a row per file and, where there are references, the row `human`, with `kld` in nats,
@@ -58,7 +58,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
     if data is not None:
         dictionary = load_dictionary(data)
         groups = metrics.frequency_mass_groups(
-            count_tokens(data, dictionary), excluded=excluded_tokens(dictionary)
+            count_split(data, dictionary), excluded=excluded_tokens(dictionary)
         )
 
     def by_order(values: Sequence[float | None]) -> dict[str, float | None]:
@@ -83,8 +83,15 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         if len(of_row) > 1:
             row["self_bleu"] = by_order(metrics.self_bleu(of_row))
         if groups is not None and any(of_row):
-            tokens = list(map(dictionary.index, itertools.chain(*of_row)))
-            row["token_share"] = metrics.group_shares(torch.tensor(tokens), groups)
+            tokens = list(itertools.chain(*of_row))
+            unknown = [token for token in tokens if token not in dictionary]
+            if unknown:
+                raise UserError(
+                    f"--data {data}: found {len(unknown):,} of {len(tokens):,} tokens of {name}, "
+                    f"such as {unknown[0]!r}, not in dict.txt; expected the model's own data"
+                )
+            indices = torch.tensor(list(map(dictionary.index, tokens)))
+            row["token_share"] = metrics.group_shares(indices, groups)
     settings = {
         "texts": len(references),
         "tokens": sum(map(len, references)),

@@ -12,32 +12,29 @@ way: the class term for all positions, the token term for positions that are sor
 their targets, so that each class takes a slice of them. Most classes are small, and on a GPU a small
 product takes as long as its launch: where it costs less, neighboring classes are merged into one
 product, and the logits of another class than the target's masked. Beyond inputs and gradients, the
-loss holds one chunk of logits and the rows of one class; with label smoothing three chunks.
+loss holds one chunk of logits and the rows of one class. With label smoothing it is a loss of the
+logits of [W; U], by `functional.chunked`.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.gated_cross_entropy import (
-    check_arguments,
-    refuse_second_derivatives,
-    wants_gradient,
-    with_gradients,
-)
-from ..functional.softmax_layer import (
-    Terms,
-    add_product_,
-    aligned,
+from ..functional.chunks import (
+    HALF_SCALE,
+    Chunk,
+    Values,
+    WithGradients,
     chunk_rows,
-    likelihood_residual,
-    product,
-    product_dtype,
-    sums_in_float32,
+    chunked,
+    precision,
     working_dtype,
 )
+from ..functional.gated_linear import refuse_second_derivatives
+from ..functional.losses import check_weights, softmax_residual_
 from .token_classes import SortedTargets, TokenClasses, check_classes
 
 CACHED_ELEMENTS = 2**21
@@ -98,70 +95,90 @@ def factorized_cross_entropy(
 
     Reference: Choi et al. (2020), Eqs. 2–4.
     """
-    check_arguments(features, target, label_smoothing)
+    if not features.is_floating_point() or target.shape != features.shape[:-1]:
+        found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
+        raise ValueError(
+            f"expected floating-point features (..., D) and target of shape (...), got {found}"
+        )
+    check_weights(label_smoothing)
     check_classes(weight, class_weight, classes)
+    if label_smoothing:
+        loss, values = chunked(
+            partial(smoothed_losses, classes=classes, label_smoothing=label_smoothing),
+            features,
+            torch.cat([weight, class_weight.to(weight.dtype)]),
+            target,
+            ignore_index=ignore_index,
+        )
+        losses, class_nll, token_nll = values["losses"], values["class_nll"], values["token_nll"]
+        return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
     if sorted_targets is None:
         sorted_targets = classes.sort(target, ignore_index)
-    features = features.reshape(-1, features.size(-1))
-    inputs, dtype = (features, weight, class_weight), product_dtype(features)
-    with torch.autocast(features.device.type, enabled=False):
-        values, gradients = _values_and_gradients(
-            *inputs,
-            classes,
-            sorted_targets,
-            label_smoothing,
-            dtype=dtype,
-            wanted=tuple(map(wants_gradient, inputs)),
-        )
-    loss = with_gradients(values[0], inputs, gradients, sorted_targets.on_host.read().tolist()[-1])
-    losses, class_nll, token_nll = values.view(3, *target.shape)
-    return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
+    inputs = features.reshape(-1, features.size(-1)), weight, class_weight
+    (class_nll, token_nll), gradients = _values_and_gradients(inputs, classes, sorted_targets)
+    losses = (class_nll + token_nll).view(target.shape)
+    loss = WithGradients.apply(losses, gradients, target != ignore_index, None, *inputs)
+    return FactorizedOutput(
+        loss, losses, losses, class_nll.view(target.shape), token_nll.view(target.shape)
+    )
 
 
-@torch.no_grad()
+def smoothed_losses(
+    logits: Tensor, chunk: Chunk, *, classes: TokenClasses, label_smoothing: float
+) -> Values:
+    """The losses with label smoothing, −log p1 and −log p2 of the targets, (n,) each, from logits
+    (n, V + C): z of the tokens, then those of the classes.
+
+    Of the target distribution Q each token has `share`, and the target `at_target` more. With Q_c
+    its sum over class c, and l_c the logsumexp of the logits z of the class, the loss is
+
+        −Σ_c Q_c (log p1[c] − l_c) − Σ_k Q[k] z[k].
+    """
+    share, at_target = label_smoothing / classes.vocabulary, 1 - label_smoothing
+    z, class_logits = logits.split([classes.vocabulary, classes.number], 1)
+    z = z - z.detach().amax(1, keepdim=True)  # what is common to a row would cost digits
+    log_p1 = class_logits.log_softmax(1)  # n x C
+    log_sums = classes.reduce(z, torch.logsumexp, -torch.inf)  # n x C
+    y, class_of_target = chunk.target[:, None], classes.of_token[chunk.target][:, None]
+    z_at_target = z.gather(1, y)
+    q = (share * classes.sizes.to(z.dtype)).repeat(len(z), 1)  # n x C
+    q.scatter_add_(1, class_of_target, torch.full_like(z_at_target.detach(), at_target))
+    losses = (q * (log_sums - log_p1)).sum(1) - share * z.sum(1) - at_target * z_at_target[:, 0]
+    return {
+        "losses": losses,
+        "class_nll": -log_p1.gather(1, class_of_target)[:, 0],
+        "token_nll": (log_sums.gather(1, class_of_target) - z_at_target)[:, 0],
+    }
+
+
 def _values_and_gradients(
-    features: Tensor,
-    weight: Tensor,
-    class_weight: Tensor,
-    classes: TokenClasses,
-    order: SortedTargets,
-    label_smoothing: float,
-    *,
-    dtype: torch.dtype,
-    wanted: tuple[bool, ...],
+    inputs: tuple[Tensor, Tensor, Tensor], classes: TokenClasses, order: SortedTargets
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """The losses, −log p1 and −log p2, as one tensor (3, N), zero at ignored positions; and the
-    gradients of the sum of the losses with respect to H, W and U, None where not wanted."""
-    wide = working_dtype(features)
+    """−log p1 and −log p2 as one tensor (2, N), zero at ignored positions; and the gradients of
+    their sum with respect to H (N, D), W (V, D) and U (C, D), None where not wanted."""
+    features, weight, class_weight = inputs
+    dtype, wide, operand, _ = precision(features)
+    wanted = [one.requires_grad and torch.is_grad_enabled() for one in inputs]
     starts = order.on_host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
     of_targets = order.of_targets[:, : len(kept)]
-    # Without products of half precision that are summed in float32, the rounded numbers are
-    # multiplied in float32.
-    operand = dtype if sums_in_float32(dtype, features.device) else wide
-    h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
-    w = weight.to(dtype).to(operand)
-    inputs = (h, weight, class_weight)
-    gradients = [
-        torch.zeros_like(one, dtype=wide) if is_wanted else None
-        for one, is_wanted in zip(inputs, wanted, strict=True)
-    ]
-    if label_smoothing:
-        values = _add_smoothed_terms(
-            h, w, class_weight, of_targets, classes, label_smoothing, *gradients
-        )
-    else:
+    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+        h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
+        w = weight.to(dtype).to(operand)
+        gradients = [
+            torch.zeros_like(one, dtype=wide) if is_wanted else None
+            for one, is_wanted in zip((h, weight, class_weight), wanted, strict=True)
+        ]
         # All in float32, since each row of U is a sum over many positions.
         u, of_class = class_weight.to(wide), of_targets[3]
         parts = [h.new_empty(0, dtype=wide)]  # there may be no positions
         _add_term(h.to(wide), u, of_class, None, parts, gradients[0], gradients[2])
-        class_nll = torch.cat(parts)
         token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
-        values = torch.stack([class_nll + token_nll, class_nll, token_nll])
-    if gradients[0] is not None:
-        new = torch.empty_like if len(kept) == len(features) else torch.zeros_like
-        gradients[0] = new(features, dtype=wide).index_copy_(0, kept, gradients[0])
-    return values.new_zeros(3, len(features)).index_copy_(1, kept, values), gradients
+        values = torch.stack([torch.cat(parts), token_nll])
+        if gradients[0] is not None:
+            into_features = torch.zeros_like(features, dtype=wide)
+            gradients[0] = into_features.index_copy_(0, kept, gradients[0])
+        return values.new_zeros(2, len(features)).index_copy_(1, kept, values), gradients
 
 
 def _add_token_terms(
@@ -180,7 +197,7 @@ def _add_token_terms(
     left out, since p2 is 1 there whatever the logit, and so is what has no position.
     """
     most = GPU_MERGED_LOGITS if h.is_cuda else MERGED_LOGITS
-    multiple = 16 if h.dtype in (torch.float16, torch.bfloat16) else 1  # as `aligned`
+    multiple = 16 if h.dtype in (torch.float16, torch.bfloat16) else 1  # as in `chunked`
     parts = [h.new_empty(0, dtype=working_dtype(h))]
     first = 0
     for last in range(classes.number):
@@ -225,84 +242,23 @@ def _add_term(
         grad_h: (n, D), to which the gradient is added, None if it is not wanted.
         grad_rows: (M, D), the same.
     """
-    terms = Terms(len(rows))
-    scale = float(terms.residual_scale(h.dtype))  # no tensor, without position weights
+    scale = HALF_SCALE if h.dtype == torch.float16 else 1.0
+    sums: Any = {} if h.dtype == working_dtype(h) else {"out_dtype": torch.float32}
     step = chunk_rows(rows)
     for start in range(0, len(h), step):
         part = slice(start, start + step)
         features, ranges_of_part = h[part], None if ranges is None else ranges[:, part]
-        logits = product(features, rows.t())
-        residual, values = likelihood_residual(
-            logits, y[part], None, terms, h.dtype, ranges_of_part
+        logits = torch.mm(features, rows.t(), **sums)
+        factor = None if scale == 1 else torch.full_like(logits[:, 0], scale)
+        residual, values, _ = softmax_residual_(
+            logits, y[part], factor, h.dtype, ranges=ranges_of_part
         )
-        nll.append(values.nll)
+        nll.append(values)
         if grad_h is not None:
-            add_product_(grad_h[part], residual, rows, 1 / scale)
+            total = grad_h[part]
+            torch.addmm(total, residual, rows, alpha=1 / scale, out=total, **sums)
         if grad_rows is not None:
-            add_product_(grad_rows, residual.t(), features, 1 / scale)
-
-
-def _add_smoothed_terms(
-    h: Tensor,
-    w: Tensor,
-    class_weight: Tensor,
-    of_targets: Tensor,
-    classes: TokenClasses,
-    label_smoothing: float,
-    grad_h: Tensor | None,
-    grad_weight: Tensor | None,
-    grad_class_weight: Tensor | None,
-) -> Tensor:
-    """Both softmaxes with label smoothing, a chunk of positions and all tokens at a time: returns
-    the losses, −log p1 and −log p2 of the targets (3, n), and adds the gradients.
-
-    Of the target distribution Q each token has `share`, and the target `at_target` more. With Q_c
-    its sum over class c, and l_c the logsumexp of the logits z of the class, the loss is
-
-        −Σ_c Q_c (log p1[c] − l_c) − Σ_k Q[k] z[k],    with dL/dz[k] = Q_c p2[k] − Q[k].
-    """
-    number = classes.vocabulary
-    share, at_target = label_smoothing / number, 1 - label_smoothing
-    wide, dtype, scale = working_dtype(h), h.dtype, float(Terms(number).residual_scale(h.dtype))
-    y, of_class = classes.order[of_targets[0]], of_targets[3]  # n
-    rows, u = aligned(w), class_weight.to(wide)
-    into_rows = grad_weight
-    if grad_weight is not None and len(rows) > number:
-        into_rows = torch.zeros_like(rows, dtype=wide)
-    losses, class_nll, token_nll = values = h.new_empty(3, len(h), dtype=wide)
-    step = chunk_rows(rows)
-    if h.is_cuda:  # since several matrices of this size are held
-        step = min(step, max(1, GPU_ELEMENTS // len(rows)))
-    for start in range(0, len(h), step):
-        part = slice(start, start + step)
-        features, y_of_part, class_of_part = h[part], y[part, None], of_class[part, None]
-        logits = product(features, rows.t())
-        z = logits[:, :number]
-        z.sub_(z.amax(1, keepdim=True))  # what is common to a row would cost digits
-        log_p1 = (features.to(wide) @ u.t()).log_softmax(1)  # n x C
-        log_sums = classes.reduce(z, torch.logsumexp, -torch.inf)  # n x C
-        z_at_target = z.gather(1, y_of_part)
-        class_nll[part] = -log_p1.gather(1, class_of_part).squeeze(1)
-        token_nll[part] = (log_sums.gather(1, class_of_part) - z_at_target).squeeze(1)
-        q = (share * classes.sizes.to(wide)).repeat(len(features), 1)  # n x C
-        q.scatter_add_(1, class_of_part, torch.full_like(z_at_target, at_target))
-        losses[part] = (q * (log_sums - log_p1)).sum(1) - share * z.sum(1)
-        losses[part] -= at_target * z_at_target.squeeze(1)
-
-        logits[:, number:].zero_()
-        z.sub_((log_sums - q.log()).index_select(1, classes.of_token)).exp_().sub_(share)
-        z.scatter_add_(1, y_of_part, torch.full_like(z_at_target, -at_target))
-        residual, of_classes = logits.mul_(scale).to(dtype), log_p1.exp_().sub_(q)
-        if grad_h is not None:
-            add_product_(grad_h[part], residual, rows, 1 / scale)
-            grad_h[part].addmm_(of_classes, u)
-        if into_rows is not None:
-            add_product_(into_rows, residual.t(), features, 1 / scale)
-        if grad_class_weight is not None:
-            grad_class_weight.addmm_(of_classes.t(), features.to(wide))
-    if grad_weight is not None and into_rows is not None and len(rows) > number:
-        grad_weight.copy_(into_rows[:number])
-    return values
+            torch.addmm(grad_rows, residual.t(), features, alpha=1 / scale, out=grad_rows, **sums)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:
@@ -339,7 +295,7 @@ class _JointLogProb(torch.autograd.Function):
         rows = _rows_at_a_time(logits)
         for part, log_p1_of_part in zip(logits.split(rows), log_p1.split(rows), strict=True):
             shift = log_p1_of_part - classes.reduce(part, torch.logsumexp, -torch.inf)  # n x C
-            part.add_(shift.index_select(1, classes.of_token))
+            part.add_(classes.spread(shift))
         ctx.mark_dirty(logits)
         ctx.save_for_backward(logits, log_p1)
         ctx.classes = classes

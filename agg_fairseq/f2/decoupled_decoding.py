@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .cross_entropy import class_log_prob, linear
-from .token_classes import TokenClasses, check_classes
+from .token_classes import TokenClasses, check_classes, take
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """Ways to choose the next token: from the joint distribution, or its class first."""
@@ -44,21 +44,25 @@ def decoupled_log_prob(
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
         log_p1 = class_log_prob(features, class_weight)  # N x C
         outside = log_p1.clamp(min=-LEAST_CLASS) - classes.sizes.log() - OUTSIDE
-        log_probs = outside.index_select(1, classes.of_token)  # N x V
 
         # All logits are formed on a GPU: to learn which classes were chosen, its host would wait.
         if features.is_cuda:
+            log_probs = outside.index_select(1, classes.of_token)  # N x V
             is_inside = classes.of_token == chosen[:, None]  # N x V
-            logits = (
-                linear(features, weight).to(log_probs.dtype).masked_fill_(~is_inside, -torch.inf)
-            )
-            return torch.where(is_inside, logits.log_softmax(1), log_probs).view(shape)
-        for number in chosen.unique().tolist():
-            rows = (chosen == number).nonzero()  # n x 1
-            tokens = classes.order[classes.starts[number] : classes.starts[number + 1]]
-            of_class = weight[classes.tokens(number, number)[0]]
-            logits = linear(features[rows[:, 0]], of_class)  # n x tokens of the class
-            log_probs[rows, tokens] = torch.log_softmax(logits.to(log_probs.dtype), 1)
+            of_all = linear(features, weight).to(log_probs.dtype)
+            of_all = of_all.masked_fill_(~is_inside, -torch.inf).log_softmax(1)
+            return torch.where(is_inside, of_all, log_probs).view(shape)
+        log_probs = classes.spread(outside)
+        for number, parts in enumerate(classes.parts):
+            rows = (chosen == number).nonzero().squeeze(1)
+            if len(rows):
+                h = features[rows]
+                logits = [linear(h, take(weight, 0, part)) for part in parts]
+                inside = torch.log_softmax(torch.cat(logits, 1).to(log_probs.dtype), 1)
+                sizes = [of_part.size(1) for of_part in logits]
+                for part, of_part in zip(parts, inside.split(sizes, 1), strict=True):
+                    at = (rows, part) if isinstance(part, slice) else (rows[:, None], part)
+                    log_probs[at] = of_part
         return log_probs.view(shape)
 
 

@@ -11,9 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..functional.gated_cross_entropy import HostCopy, known_targets
+from ..functional.host_copy import HostCopy
 
 TILE = 256  # the most tokens of one class that are reduced at a time
+MOST_RUNS = (
+    4  # of consecutive tokens of a class; special ones interrupt that of a sorted dictionary
+)
 
 
 class SortedTargets(NamedTuple):
@@ -38,7 +41,7 @@ class TokenClasses:
     edges: Tensor  # (C + 1,) int32, `starts` as a tensor
     sizes: Tensor  # (C,) int64, the number of tokens of each class
     starts: tuple[int, ...]  # C + 1 numbers: class c has the ranks from starts[c] to starts[c + 1]
-    runs: tuple[slice | None, ...]  # for each class, its tokens if they are consecutive
+    parts: tuple[tuple[slice | Tensor, ...], ...]  # of each class: a few runs of tokens, or indices
     # How a row of V values is reduced to C: by the columns (tiles, tile) of each tile of one class,
     # then by the tiles (C, most) of each class; with masks of what only fills the tables.
     tables: tuple[tuple[Tensor, Tensor], ...]
@@ -59,10 +62,13 @@ class TokenClasses:
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
 
-        runs: list[slice | None] = []
-        for start, stop in zip(starts[:-1], starts[1:], strict=True):
-            first, last = int(order[start]), int(order[stop - 1])
-            runs.append(slice(first, last + 1) if last - first == stop - start - 1 else None)
+        device, parts = class_of_token.device, []
+        for members in np.split(order, starts[1:-1]):
+            runs = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
+            of_class: list[slice | Tensor] = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
+            if len(runs) > MOST_RUNS:
+                of_class = [torch.from_numpy(members).to(device)]
+            parts.append(tuple(of_class))
 
         tile = min(TILE, -(-len(order) // len(sizes)))  # the mean size of a class, if that is less
         tiles_of = -(-sizes // tile)
@@ -76,7 +82,6 @@ class TokenClasses:
         class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
         stops = np.append(starts[1:], len(order))  # C + 1
         by_rank = np.stack([ranks, starts[class_of_rank], stops[class_of_rank], class_of_rank])
-        device = class_of_token.device
         return cls(
             class_of_token,
             torch.from_numpy(order).to(device),
@@ -85,14 +90,14 @@ class TokenClasses:
             torch.from_numpy(starts).int().to(device),
             torch.from_numpy(sizes).to(device),
             tuple(map(int, starts)),
-            tuple(runs),
+            tuple(parts),
             (_table(columns, device), _table(tiles, device)),
         )
 
     @property
     def number(self) -> int:
         """C, the number of classes."""
-        return len(self.runs)
+        return len(self.parts)
 
     @property
     def vocabulary(self) -> int:
@@ -107,7 +112,8 @@ class TokenClasses:
         second result is what to subtract from the rank of a token for its place among all of them.
         """
         start, number = self.starts[first], self.starts[last + 1] - self.starts[first]
-        runs = [run for run in self.runs[first : last + 1] if run is not None]
+        of_classes = self.parts[first : last + 1]
+        runs = [part for (part, *rest) in of_classes if not rest and isinstance(part, slice)]
         is_one = all(run.stop == following.start for run, following in pairwise(runs))
         is_one = is_one and len(runs) == last + 1 - first
         begin = runs[0].start if is_one else start
@@ -120,23 +126,48 @@ class TokenClasses:
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
         """Sorts positions by the ranks of their targets (...), without waiting for a GPU: called
         before the model runs, the numbers have arrived when the loss needs them."""
-        token, ignored = known_targets(target, self.vocabulary, ignore_index)
+        token, ignored = target.reshape(-1), target.reshape(-1) == ignore_index
+        token = token.masked_fill(ignored, 0)
+        if not target.is_cuda and ((token < 0) | (token >= self.vocabulary)).any():
+            raise RuntimeError(
+                f"expected targets in [0, {self.vocabulary}) or {ignore_index} (ignored)"
+            )
         # without a target: the rank V; a GPU sorts 32 bits in half the time
         ranks = self.rank.index_select(0, token).masked_fill_(ignored, self.vocabulary).int()
         ranks, positions = ranks.sort(stable=True)
         starts = torch.searchsorted(ranks, self.edges)
         return SortedTargets(positions, self.by_rank.index_select(1, ranks), HostCopy(starts))
 
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of classes (N, C) at each of their tokens: (N, V)."""
+        parts = [(number, part) for number, parts in enumerate(self.parts) for part in parts]
+        if values.is_cuda or not all(isinstance(part, slice) for _, part in parts):
+            return values.index_select(1, self.of_token)
+        spread = values.new_empty(len(values), self.vocabulary)
+        for number, part in parts:
+            spread[:, part] = values[:, number : number + 1]
+        return spread
+
     def reduce(self, values: Tensor, reduction: Callable[..., Tensor], nothing: float) -> Tensor:
         """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);
         `nothing` is the value that does not change it."""
         if not values.is_cuda:
-            of_classes = values.index_select(1, self.order).tensor_split(self.starts[1:-1], 1)
-            return torch.stack([reduction(of_class, 1) for of_class in of_classes], 1)
+            reduced = []
+            for of_class in self.parts:
+                taken = [take(values, 1, part) for part in of_class]
+                reduced.append(reduction(torch.cat(taken, 1) if taken[1:] else taken[0], 1))
+            return torch.stack(reduced, 1)
         for columns, is_empty in self.tables:  # a few launches, whatever the number of classes
             parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
             values = reduction(parts.masked_fill_(is_empty, nothing), 2)
         return values
+
+
+def take(values: Tensor, dimension: int, part: slice | Tensor) -> Tensor:
+    """The values at a part of a dimension, without a copy if it is a slice."""
+    if isinstance(part, slice):
+        return values.narrow(dimension, part.start, part.stop - part.start)
+    return values.index_select(dimension, part)
 
 
 def _table(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,11 @@
-"""Continuation of prefixes by a fairseq language model, greedily or by top-k sampling."""
+"""Continuation of prefixes by a fairseq language model, greedily or by sampling."""
 
 import inspect
 
 import torch
 from torch import Tensor, nn
+
+MOST_SORTED = 4096  # tokens that top-p sorts, where more are not needed
 
 
 @torch.no_grad()
@@ -12,8 +14,10 @@ def continuation(
     prefixes: Tensor,
     length: int,
     *,
+    lengths: Tensor | None = None,
+    draws: Tensor | None = None,
     topk: int | None = None,
-    generator: torch.Generator | None = None,
+    topp: float | None = None,
     forbidden: tuple[int, ...] = (),
 ) -> Tensor:
     """Continues each prefix (B, P), P >= 1, token by token, by L = `length` tokens: (B, L) int64.
@@ -22,41 +26,64 @@ def continuation(
     evaluation, that it was in.
 
     Args:
-        topk: None takes the likeliest token; K in [1, V] draws from the K likeliest, whose
-            probabilities are made to add up to 1 (Fan et al. 2018).
-        generator: of the CPU, so that a seed means the same on all devices; None is torch's own.
+        lengths: (B,) of the prefixes, on the CPU, if some are shorter than P; what follows these
+            does not matter. A shorter one is continued while a longer one is still read, so that
+            no model meets padding.
+        draws: (B, L) random numbers in [0, 1), by which tokens are drawn; None takes the likeliest.
+        topk: K >= 1 draws from the K likeliest tokens (Fan et al. 2018); None: from all.
+        topp: p in (0, 1] draws from the likeliest tokens that together have at least the
+            probability p (Holtzman et al. 2020), of the K; None: from all of them.
         forbidden: tokens that are never chosen (padding).
     """
     was_training = model.training
     model.eval()
     known, state = prefixes.size(1), {}  # the state is filled by the decoder
     tokens = torch.cat([prefixes, prefixes.new_zeros(len(prefixes), length)], dim=1)  # B x (P + L)
-    if topk is not None:  # all at once, row by row: how texts are batched changes nothing
-        draws = torch.rand(len(prefixes), length, generator=generator).to(prefixes.device)
+    shortest = known
+    if lengths is not None:
+        shortest, lengths = int(lengths.min()), lengths.to(prefixes.device)
     takes_features_only = "features_only" in inspect.signature(model.decoder.forward).parameters
-    for step in range(1, known):  # without the output layer, where the decoder offers that
+    for step in range(1, shortest):  # without the output layer, where the decoder offers that
         options = {"features_only": True} if takes_features_only else {}
         model.decoder(tokens[:, :step], incremental_state=state, **options)
     adaptive = getattr(model.decoder, "adaptive_softmax", None)
-    for step in range(known, known + length):
+    for step in range(shortest, known + length):
         output = model.decoder(tokens[:, :step], incremental_state=state)[0][:, -1:]  # B x 1 x V
         if adaptive is not None:  # such a decoder gives features
             output = adaptive.get_log_prob(output, None)
         logits = output[:, -1]  # B x V
         logits[:, list(forbidden)] = -torch.inf
+        if draws is None:
+            chosen = logits.argmax(1)
+        elif lengths is None:
+            chosen = _sample(logits, topk, topp, draws[:, step - known])
+        else:
+            at = (step - lengths).clamp(0, length - 1)[:, None]
+            chosen = _sample(logits, topk, topp, draws.gather(1, at).squeeze(1))
         tokens[:, step] = (
-            logits.argmax(1) if topk is None else _sample(logits, topk, draws[:, step - known])
+            chosen if lengths is None else chosen.where(step >= lengths, tokens[:, step])
         )
     model.train(was_training)
-    return tokens[:, known:]
+    if lengths is None:
+        return tokens[:, known:]
+    return tokens.gather(1, lengths[:, None] + torch.arange(length, device=tokens.device))
 
 
-def _sample(logits: Tensor, topk: int, draw: Tensor) -> Tensor:
+def _sample(logits: Tensor, topk: int | None, topp: float | None, draw: Tensor) -> Tensor:
     """(B,) tokens, by where `draw` (B,) in [0, 1) falls in the sum of the likeliest ones'
     probabilities."""
-    values, tokens = logits.topk(min(topk, logits.size(1)), dim=1)  # B x K
+    number, covered = min(topk or logits.size(1), logits.size(1)), torch.ones_like(draw)
+    if topk is None and topp is not None and number > MOST_SORTED:
+        share = (logits.topk(MOST_SORTED, dim=1).values.logsumexp(1) - logits.logsumexp(1)).exp()
+        if share.min() > topp:
+            number, covered = MOST_SORTED, share
+    values, tokens = logits.topk(number, dim=1)  # B x K
     # whole numbers, whose sums are the same in any order
-    ends = (values.double().softmax(1) * 2**52).long().cumsum(1)
+    shares = (values.double().softmax(1) * 2**52).long()
+    ends = shares.cumsum(1)
+    if topp is not None:
+        is_beyond = ends - shares >= (topp / covered.double() * 2**52)[:, None]
+        ends = shares.masked_fill(is_beyond, 0).cumsum(1)
     # never one of probability 0
     chosen = (ends <= draw[:, None].double() * ends[:, -1:]).sum(1, keepdim=True)
     return tokens.gather(1, chosen).squeeze(1)

@@ -43,7 +43,7 @@ class AdamOfEmbedding(AdamOptimizer):
         """Gives the output embedding its group; one line and status 2 if there is none."""
         model, criterion = trainer.get_model(), trainer.get_criterion()
         layer = output_layer(model)
-        if layer is None or getattr(model.decoder, "adaptive_softmax", None) is not None:
+        if layer is None:
             fail(
                 f"--optimizer {self.cfg._name}: found {type(model).__name__} without a single "
                 "output embedding; expected a decoder that ends in a linear layer over the target "

@@ -1,22 +1,31 @@
-"""The output layer of a fairseq model, `H Wᵀ + b`: W, and the features H that it is applied to.
+"""The output layer of a fairseq model, `H Wᵀ + b`: where W is, and how its gradient is gated.
 
-While the forward pass of a criterion runs, the `output_layer` of the decoder instance returns its
-input, so that no logits are computed.
+A decoder whose forward pass and `output_layer` are fairseq's own ends in `H Wᵀ + b`: its criterion
+takes the features H, and no logits are computed. In any other model the multiplication by W is
+replaced by `gated_linear`, and all behind it is the model's own.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from operator import attrgetter
+from typing import Any
 
 import torch
-from fairseq.models import FairseqDecoder
+import torch.nn.functional as F
+from fairseq.models.lstm import LSTMDecoder
+from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..checkpoints.fairseq_checkpoint import OUTPUT_NAMES
-from ..errors import fail
-from ..f2 import FactorizedSoftmax
+from ..functional import Gates, gated_linear
 from ..modules import UnigramLinear
-from ..modules.linear_logits import LinearLogits, NotLinear, leaves, linear_logits
+
+OWN_OUTPUT_LAYERS = (TransformerDecoderBase.output_layer, LSTMDecoder.output_layer)
+
+
+class NoOutputLayer(Exception):
+    """A model has no single output matrix, or uses it otherwise; the message says what was found."""
 
 
 def unwrapped(model: Any) -> Any:
@@ -31,49 +40,47 @@ def output_layer(model: Any) -> nn.Module | None:
 
     It is the tied input embedding where the decoder has no layer of its own.
     """
-    decoder = getattr(unwrapped(model), "decoder", None)
-    for name in OUTPUT_NAMES:  # decoder.NAME.weight
-        layer = getattr(decoder, name.split(".")[1], None)
-        if getattr(layer, "weight", None) is not None:
-            return layer
-    return decoder.embed_tokens if getattr(decoder, "share_input_output_embed", False) else None
-
-
-def has_output_layer(model: Any) -> bool:
-    """Does the decoder pass its features to a linear `output_layer`? Not in fconv and lightconv."""
-    decoder = getattr(unwrapped(model), "decoder", None)
-    method = getattr(type(decoder), "output_layer", FairseqDecoder.output_layer)
-    if method is FairseqDecoder.output_layer:
-        return False
+    model = unwrapped(model)
+    decoder = getattr(model, "decoder", None)
     if getattr(decoder, "adaptive_softmax", None) is not None:
-        return False
-    layer = output_layer(model)
-    return type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear)
+        return None
+    for name in OUTPUT_NAMES:  # decoder.NAME.weight, and decoder.embed_out
+        path, _, attribute = name.rpartition(".")
+        try:
+            module = attrgetter(path)(model)
+        except AttributeError:
+            continue
+        if attribute == "weight" and getattr(module, "weight", None) is not None:
+            return module
+        if attribute != "weight" and getattr(module, attribute, None) is not None:
+            return _Holder(module, attribute)
+    is_tied = getattr(decoder, "share_input_output_embed", False)
+    return decoder.embed_tokens if is_tied else None
 
 
-def features_of(
-    model: Any, net_input: dict[str, Any], criterion: str
-) -> tuple[Tensor, LinearLogits]:
-    """Runs a model up to its output layer: H (B, T, D), and what the layer makes of it.
+class _Holder(nn.Module):
+    """Stands for the layer of a W that is an attribute of a decoder."""
 
-    The model may be a wrapper for several workers. One line and status 2, which names the
-    criterion, for a model whose logits are no `LinearLogits`.
+    def __init__(self, decoder: nn.Module, name: str) -> None:
+        super().__init__()
+        self.weight = getattr(decoder, name)
+
+
+def passes_features(model: Any) -> bool:
+    """Is the output of the model that of fairseq's own `output_layer`, whose input is the features?
+
+    Decided by the classes that define what follows the features; with a hook, the model may change
+    its logits.
     """
+    model = unwrapped(model)
+    decoder = model.decoder
+    methods = type(model).forward, type(decoder).forward
+    packages = {method.__module__.partition(".")[0] for method in methods}
+    is_hooked = any(one._forward_hooks for one in (model, decoder))
     layer = output_layer(model)
-    if isinstance(layer, FactorizedSoftmax):
-        fail(
-            f"--criterion {criterion}: found a model with the factorized output layer, which has "
-            "no softmax over all tokens to work on; expected --criterion f2_softmax, or one of "
-            "fairseq's, such as cross_entropy"
-        )
-    if not has_output_layer(model):
-        _refuse(model, criterion, "whose decoder has another output layer, or none")
-    parameters = leaves(layer.weight, getattr(layer, "bias", None))
-    features, inner = without_logits(model, net_input, parameters, criterion), unwrapped(model)
-    try:
-        return features, linear_logits(inner.decoder.output_layer, layer, features, inner)
-    except NotLinear as problem:
-        _refuse(model, criterion, f"whose output_layer {problem}")
+    is_linear = type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear)
+    has_own_layer = type(decoder).output_layer in OWN_OUTPUT_LAYERS
+    return packages <= {"fairseq", "agg_fairseq"} and not is_hooked and is_linear and has_own_layer
 
 
 @contextmanager
@@ -89,39 +96,63 @@ def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Tensor]) ->
         del decoder.output_layer  # so that the method of the class is found again
 
 
-def without_logits(
-    model: Any, net_input: dict[str, Any], parameters: dict[int, Tensor], criterion: str
-) -> Tensor:
-    """Runs a model up to its output layer: H (B, T, D).
+def features_of_output(model: Any, net_input: dict[str, Any], layer: nn.Module) -> Tensor:
+    """Runs a model of `passes_features` up to its output layer: H (B, T, D).
 
-    For autograd, H depends on the `parameters` of the layer, so that DDP does not take them for
-    unused. One line and status 2 if the model returns anything else than its output layer did.
+    For autograd, H depends on the parameters of the layer, so that DDP does not take them for
+    unused.
     """
-    decoder, returned = unwrapped(model).decoder, []
+    parameters = tuple(layer.parameters())
 
     def keep_features(features: Tensor) -> Tensor:
-        found = _Connected.apply(features, *parameters.values())
-        returned.append((found, found._version))
-        return found
+        return _Connected.apply(features, *parameters)
 
-    with replaced_output_layer(decoder, keep_features):
-        output = model(**net_input)[0]
-    is_same = len(returned) == 1
-    for features, version in returned:
-        is_same &= output is features or _is_copy_of_ddp(output, features)
-        is_same &= features._version == version
-    if not is_same:
-        problem = "which returns something else than the output of its output_layer"
-        _refuse(model, criterion, problem)
-    return output
+    with replaced_output_layer(unwrapped(model).decoder, keep_features):
+        return model(**net_input)[0]
 
 
-def _refuse(model: Any, criterion: str, problem: str) -> NoReturn:
-    fail(
-        f"--criterion {criterion}: found {type(unwrapped(model)).__name__}, {problem}; expected a "
-        "model whose decoder ends in output_layer, a linear layer over the target tokens; "
-        "fairseq's cross_entropy trains this one"
-    )
+def gated_log_probs(
+    model: Any, net_input: dict[str, Any], layer: nn.Module, target: Tensor, gates: Gates | None
+) -> Tensor:
+    """The log-probabilities (B, T, V) of a model for targets (B, T), with gates on its W.
+
+    Raises:
+        NoOutputLayer: the model does not multiply the features of each target by W.
+    """
+    projection = GatedProjection(layer, target, gates)
+    with projection:
+        output = model(**net_input)
+        log_probs = unwrapped(model).get_normalized_probs(output, log_probs=True)
+    if not projection.is_used:
+        raise NoOutputLayer("which does not multiply its features by its output embedding")
+    if log_probs.shape[:-1] != target.shape:
+        found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
+        raise NoOutputLayer(f"whose log-probabilities do not fit the targets: {found}")
+    return log_probs
+
+
+class GatedProjection(TorchFunctionMode):
+    """While it is entered, `F.linear` with the weight of a layer is `gated_linear`."""
+
+    def __init__(self, layer: nn.Module, target: Tensor, gates: Gates | None) -> None:
+        super().__init__()
+        self.layer, self.target, self.gates, self.is_used = layer, target, gates, False
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        options = options or {}
+        # with weight normalization, W is another tensor in each forward pass
+        if function is F.linear and (*arguments, *options.values())[1] is self.layer.weight:
+            return self._project(*arguments, **options)
+        return function(*arguments, **options)
+
+    def _project(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        self.is_used = True
+        if input.shape[:-1] != self.target.shape:
+            found = f"{tuple(input.shape)} and {tuple(self.target.shape)}"
+            raise NoOutputLayer(f"whose features do not fit the targets: {found}")
+        return gated_linear(input, weight, bias, self.target, self.gates)
 
 
 class _Connected(torch.autograd.Function):
@@ -135,14 +166,6 @@ class _Connected(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return gradient, *[None] * ctx.number
-
-
-def _is_copy_of_ddp(output: Tensor, features: Tensor) -> bool:
-    """Is this the clone that DDP makes of its module's output?"""
-    if output.grad_fn is None:
-        return features.grad_fn is None and torch.equal(output, features)
-    origins = {node for node, _ in output.grad_fn.next_functions}
-    return type(output.grad_fn).__name__ == "_DDPSinkBackward" and features.grad_fn in origins
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Log-probabilities of every token at each position of a binarized split, by a fairseq model."""
+"""Logits of every token at each position of a binarized split, by a fairseq model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from ..checkpoints import Checkpoint
 from ..errors import UserError
-from ..functional.softmax_layer import chunk_rows
+from ..metrics.next_token import chunk_rows
 from .models.from_checkpoint import build_model
 from .output_layer import replaced_output_layer
 
@@ -26,7 +26,7 @@ def score_split(
     max_tokens: int | None = None,
     device: torch.device,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Gives log P (n, V), in nats, and the targets (n,) of a chunk of positions at a time: those
+    """Gives logits (n, V), or log P, and the targets (n,) of a chunk of positions at a time: those
     that fairseq-eval-lm counts, or the target side of the pairs of a translation model.
 
     `length` is the number of tokens per block of a language model, of which the first `context` are
@@ -89,9 +89,13 @@ def _score(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[tuple[Tens
     with replaced_output_layer(model.decoder, keep_features):
         # N x D; or N x V, of a decoder with logits of its own
         output = model(**sample["net_input"])[0][is_scored]
-    rows = chunk_rows(output.new_empty(len(task.target_dictionary), 0))
+    rows, is_softmax = chunk_rows(len(task.target_dictionary)), None
     for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
         # 1 x n x V, or features for an adaptive softmax
         logits = layer(chunk[None]) if has_kept else chunk[None]
-        log_probs = model.get_normalized_probs((logits, {}), log_probs=True)[0]  # n x V
-        yield log_probs, targets
+        if is_softmax is None:  # tried out at a position
+            of_one = model.get_normalized_probs((logits[:, :1], {}), log_probs=True)
+            is_softmax = torch.equal(of_one, logits[:, :1].log_softmax(-1, dtype=torch.float32))
+        if not is_softmax:
+            logits = model.get_normalized_probs((logits, {}), log_probs=True)
+        yield logits[0], targets

@@ -4,6 +4,7 @@ replaces its method."""
 import functools
 from typing import Any
 
+from fairseq import utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
 from torch import nn
@@ -14,12 +15,15 @@ from ..errors import UserError, fail
 _build_optimizer = Trainer._build_optimizer
 
 
-def fill_placeholder(model: nn.Module, task: Any, train_subset: str) -> None:
-    """Gives an output layer with `is_placeholder` the counts of targets (V,) by its `fill`."""
+def fill_placeholder(
+    model: nn.Module, task: Any, train_subset: str, max_positions: Any = None
+) -> None:
+    """Gives an output layer with `is_placeholder` the counts of targets (V,) by its `fill`; the
+    others as of `training_counts`."""
     layer = getattr(getattr(model, "decoder", None), "output_projection", None)
     if getattr(layer, "is_placeholder", False):
         try:
-            layer.fill(training_counts(task, train_subset))
+            layer.fill(training_counts(task, train_subset, max_positions))
         except (UserError, ValueError) as error:
             fail(str(error))
 
@@ -36,7 +40,11 @@ def build_optimizer(trainer: Any) -> None:
     model, common = trainer.get_model(), trainer.cfg.common
     layer = getattr(getattr(model, "decoder", None), "output_projection", None)
     if hasattr(layer, "is_placeholder"):
-        fill_placeholder(model, trainer.task, trainer.cfg.dataset.train_subset)
+        dataset = trainer.cfg.dataset
+        positions = utils.resolve_max_positions(
+            trainer.task.max_positions(), model.max_positions(), dataset.max_tokens
+        )
+        fill_placeholder(model, trainer.task, dataset.train_subset, positions)
         # a wrapper for several workers would have the parameters of the placeholder
         trainer._wrapped_model = None
     attaches = hasattr(OPTIMIZER_REGISTRY.get(trainer.cfg.optimizer._name), "attach")

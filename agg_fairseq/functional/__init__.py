@@ -4,8 +4,11 @@ Where a function checks the range of an argument, it raises ValueError.
 """
 
 from .adam_memory import forgetting, forgotten
+from .candidates import Candidates, previous_tokens, repeated_ngrams
+from .chunks import Chunk, Loss, Values, chunked
 from .cosine_regularizer import cosine_regularizer
-from .gated_cross_entropy import CrossEntropyOutput, gated_cross_entropy, gated_likelihood
+from .gated_cross_entropy import gated_cross_entropy
+from .gated_linear import gated_linear
 from .gates import (
     Gates,
     agg_gates,
@@ -17,13 +20,14 @@ from .gates import (
     whole_counts,
 )
 from .log_unigram import log_unigram
+from .losses import Likelihood, adversarial_margin, likelihood, soft_cap, top_odds, unlikelihood
 from .naive import gate_gradient, naive_gated_cross_entropy
-from .unlikelihood import Candidates, given_tokens, previous_tokens, repeated_ngrams
 
 __all__ = [
-    "gated_cross_entropy", "gated_likelihood", "CrossEntropyOutput", "naive_gated_cross_entropy",
+    "gated_linear", "chunked", "Chunk", "Loss", "Values", "gated_cross_entropy", "naive_gated_cross_entropy",
+    "Likelihood", "likelihood", "unlikelihood", "top_odds", "adversarial_margin", "soft_cap",
     "Gates", "gate_gradient", "agg_gates", "agps_gates", "freezing_gates",
     "rarest", "rare_tokens", "tokens_from_rank",
-    "Candidates", "previous_tokens", "given_tokens", "repeated_ngrams",
+    "Candidates", "previous_tokens", "repeated_ngrams",
     "cosine_regularizer", "whole_counts", "log_unigram", "forgotten", "forgetting",
 ]  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .gated_cross_entropy import refuse_second_derivatives
-from .softmax_layer import working_dtype
+from .chunks import working_dtype
+from .gated_linear import refuse_second_derivatives
 
 BLOCK_ELEMENTS = 2**24
 """Numbers that are held in float32 at a time: 64 MiB."""

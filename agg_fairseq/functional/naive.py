@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .candidates import Candidates
 from .gates import Gates
-from .unlikelihood import Candidates
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def naive_gated_cross_entropy(
     softcap: float | None = None,
     ignore_index: int = -100,
 ) -> Tensor:
-    """The loss of `gated_likelihood`, of its arguments, from the logits of Eqs. 9–10.
+    """The gated likelihood and its terms, from the logits of Eqs. 9–10.
 
     The value, a scalar in nats, is that of the likelihood, with the gradients of the paper's sum,
     whose own value is twice that: the second value is subtracted without its gradient.

@@ -112,9 +112,8 @@ def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
     and returns it.
 
     W is kept, with its tie to the input embedding where there is one, and the class embedding U is
-    new. The model then returns log-probabilities in place of logits. Train it with
-    `GatedLoss(model, "mle")`, made after this, which computes the loss at a fraction of the full
-    softmax's cost. `save_pretrained` saves it, and `load_pretrained` loads the folder.
+    new. The model then returns log-probabilities in place of logits, of which any loss is right.
+    `save_pretrained` saves it, and `load_pretrained` loads the folder.
 
     Args:
         model: a causal language model that ends in an `nn.Linear` without bias.

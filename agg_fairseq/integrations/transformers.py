@@ -1,31 +1,17 @@
-"""Gated training of a causal language model of Hugging Face transformers, with its Trainer or in a
-loop.
+"""Gates on the output embedding of a Hugging Face transformers model, with its Trainer or in a loop.
 
-    Trainer(model, args, train_dataset=data, callbacks=[GatedLoss(model, rare_fraction=0.3)])
+    Trainer(model, args, train_dataset=data, callbacks=[GatedHead(model, rare_fraction=0.3)])
 
-A transformers model computes `logits = lm_head(features)`, then
-`loss = loss_function(logits, labels, …)`. The logits are too late for gates, which treat the
-gradients into features and embedding differently. So `GatedLoss` replaces the `forward` of the
-model, which in a training step runs the original one with two functions replaced:
-
-- the output layer keeps its input, the features, and returns V known numbers as a placeholder for
-  the logits;
-- `loss_function` returns the gated loss of the features, divided as transformers divides its own.
-
-The output layer is asked what it computes (`modules.linear_logits`). What becomes of the
-placeholder tells in each step whether the model scales or soft-caps its logits (Granite, Cohere,
-Gemma 2). Any other change is refused.
+In a training step with labels, the `F.linear(features, W, b)` of the output layer becomes
+`functional.gated_linear`. What follows is the model's own, or that of Trainer, or the user's: the
+scale and the cap of the logits, and their losses.
 """
 
-import contextlib
-import copy
 import functools
 import inspect
 import logging
-import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -34,434 +20,267 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
-from ..f2 import FactorizedSoftmax, factorized_cross_entropy
-from ..modules.linear_logits import NotLinear, ScaleAndCap, leaves, linear_logits, name_of
-from ..objective import TERMS, AggObjective, AgpsObjective, FaceObjective, MicroBatch, Objective
+from ..f2 import FactorizedSoftmax
+from ..functional import Gates
+from ..functional.gated_linear import gated_linear
+from ..objective import TERMS, AggObjective, AgpsObjective
 from .output_layers import IGNORED
 
 try:
     from accelerate.state import GradientState
-    from transformers import PreTrainedModel, TrainerCallback
-    from transformers.loss.loss_utils import ForCausalLMLoss
+    from transformers import TrainerCallback
+    from transformers.loss.loss_utils import ForMaskedLMLoss
+    from transformers.trainer_utils import has_length
 except ImportError as error:
     raise ImportError(
         f"agg_fairseq.integrations.transformers needs transformers 5 and accelerate ({error}); "
         "pip install '.[transformers]'"
     ) from error
 
-__all__ = ["GatedLoss"]
+__all__ = ["GatedHead"]
 
 logger = logging.getLogger(__name__)
 
-METHODS: dict[str, type[Objective]] = {
-    "agg": AggObjective,
-    "agps": AgpsObjective,
-    "face": FaceObjective,
-    "mle": Objective,
-}
-GATED = ("agg", "agps")  # methods with a rare group
-LOSS = inspect.signature(ForCausalLMLoss)
-TINY, HUGE = 2.0**-20, 2.0**40
-PROBES = (TINY, HUGE, 1.0, -7.0, 40.0, 0.0, -0.5, 300.0, -HUGE)
-"""The placeholder, repeated: a scale and a cap make of the first two themselves."""
+METHODS: dict[str, Any] = {"agg": AggObjective, "agps": AgpsObjective}
 MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
-STATE = "gated_loss"  # the attribute of the schedule of the learning rate that holds the counts
+NAME = (
+    "_gated_head"  # of an attribute of the model, one of the schedule, and the labels' second name
+)
 
 
-@dataclass
-class _Step:
-    """What is known of a forward pass in training."""
+class GatedHead(TrainerCallback):
+    """Gates the gradient into the output embedding of a model; a callback of Trainer.
 
-    head: nn.Module
-    logits_of: Callable[[Tensor], Tensor]  # the forward of the head
-    labels: Tensor  # as the model was given them, or shifted ones
-    features: Tensor | None = None  # (B, T, D), the input of the output layer
-    of_head: ScaleAndCap = (1.0, None)  # what the output layer does after H Wᵀ + b
-    scale_and_cap: ScaleAndCap = (1.0, None)  # what the model does in all
-    target: Tensor | None = None  # (B, T), what is predicted; known when the loss is asked for
-    logits: Tensor | None = None  # (1, 1, V), what the model made of the placeholder
-    loss: Tensor | None = None  # summed over the targets
+    Creating it attaches it to the model, and `remove` takes it off again. A copy of the model, also
+    by `copy.deepcopy` or `torch.save`, is a plain model. In a loop of your own, call `commit_update`
+    after each step of the optimizer, and keep `state_dict` in the checkpoint; with Trainer, this is
+    in its `scheduler.pt`. Labels count each time that their loss is computed: with SAM or LBFGS,
+    several times per update.
 
-
-class GatedLoss(TrainerCallback):
-    """Trains a causal language model of transformers with a gated objective; a callback of Trainer.
-
-    Creating it attaches it to the model, and `remove` takes it off again. In training steps
-    `output.logits` is None. A copy of the model, also by `copy.deepcopy` or `torch.save`, is a plain
-    model.
-
-    With Trainer, the window of AGG is one epoch unless `window` is given, in at most 64 parts of
-    equally many updates, the oldest of which is forgotten at a time. The counts are saved in
-    `scheduler.pt` of each checkpoint, and restored on resume. In a loop of your own, call
-    `commit_update` after each step of the optimizer, and keep `state_dict` in the checkpoint.
+    Position t predicts label t + 1 in models whose `forward` calls `self.loss_function`, unless it
+    is that of masked language models; in all others (T5, BART, Whisper, BERT), which compute a loss
+    of their own, label t. The first backward pass checks it: the gradient of a likelihood is
+    largest at the target.
 
     Args:
-        model: a decoder-only language model that ends in a linear layer, tied or not, with or
-            without bias, whose logits are not changed but for a scale and a soft cap; or a model of
-            PEFT over one, whose output layer trains (`modules_to_save`).
-        method: "agg", "agps", "face" or "mle".
-        tokenizer: that of the model, a fast one. Its special and reserved tokens and the rows
-            beyond its vocabulary are then never rare either; they would fill the rare group.
+        model: of transformers, with a linear output layer, tied or not, with or without bias; or of
+            PEFT, where this layer trains (`modules_to_save`).
+        method: "agg" or "agps".
+        tokenizer: that of the model, a fast one, or its processor. Its special and reserved tokens
+            and the rows beyond its vocabulary are then never rare either; they would fill the rare
+            group.
         excluded: tokens that are never rare; by default the model's padding, begin and end of a
             sequence.
-        **options: those of the method's objective, such as `rare_fraction=0.3` of `AggObjective`,
-            and of `Objective`, such as `label_smoothing` and `cosreg_gamma`.
+        **options: those of the method's objective, such as `rare_fraction=0.3`, but for terms of
+            the loss. With Trainer, the window is by default one epoch, if its length is known, in
+            at most 64 parts, the oldest of which is forgotten at a time.
 
     Raises:
-        UserError: the gated loss would not be right for the model; mostly in the first step.
+        UserError: the gates would not be right for the model; mostly in the first step.
         ValueError, TypeError: an option is out of its range, missing, or another method's.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: Any,
         method: str = "agg",
         *,
         tokenizer: Any = None,
         excluded: Iterable[int] | None = None,
         **options: Any,
     ) -> None:
-        if method not in METHODS:
-            raise ValueError(
-                f"GatedLoss: expected the method {', '.join(METHODS)}, got {method!r}; terms such "
-                "as cosine regularization are options of each, such as cosreg_gamma=1.0"
-            )
-        if hasattr(model, "get_base_model"):  # of PEFT
-            model = model.get_base_model()
-        self.model = model
-        self._name = type(model).__name__
-        if _attached(model) is not None:
-            raise UserError(f"GatedLoss: this {self._name} already has one; remove() it first")
-        self._is_plain = method == "mle" and not any(map(options.get, TERMS))
-        head = self._output_layer()
-        self._check_loss_function()
-        vocabulary = head.weight.size(0)
-        spared = {*(_special_tokens(model, vocabulary) if excluded is None else excluded)}
-        if tokenizer is not None:
-            backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-            if not hasattr(backend, "to_str"):
-                raise UserError(
-                    f"GatedLoss: found the slow tokenizer {type(tokenizer).__name__}; expected a "
-                    "fast one, as AutoTokenizer loads it, or its tokens as excluded=[…]"
-                )
-            known = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
-            spared |= {*known.special_ids, *known.unused}
-        if min(spared, default=0) < 0:
-            raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(spared)}")
         given = {name: value for name, value in options.items() if value is not None}
-        if method in GATED:
-            given["excluded"] = mask = torch.zeros(vocabulary, dtype=torch.bool)
-            mask[[*spared]] = True
-        self.method = method
-        self.objective = METHODS[method](vocabulary, ignore_index=IGNORED, **given)
+        terms = sorted(given.keys() & {"label_smoothing", *TERMS})
+        if method not in METHODS or terms:
+            raise ValueError(
+                "GatedHead: expected agg or agps, without terms of the loss, which is the model's "
+                f"own; got {', '.join([method, *terms])} (docs/huggingface.md)"
+            )
+        self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        attributes, self._mark = vars(model), (id(model), id(self))
+        if attributes.get(NAME, self._mark)[0] == id(model) and NAME in attributes:
+            raise UserError("GatedHead: this model already has one; remove() it first")
+        vocabulary = len(self._head().weight)
+        mask = torch.zeros(vocabulary, dtype=torch.bool)
+        mask[_special_tokens(model, tokenizer, excluded, vocabulary)] = True
+        self.objective = METHODS[method](vocabulary, ignore_index=IGNORED, excluded=mask, **given)
         self._takes_epoch = method == "agg" and "window" not in given
-        self._step: _Step | None = None
         self._has_loss = self._has_stepped = False  # in the update under way
+        self._is_used = self._is_checked = self._has_warned = False
         self._step_hook: RemovableHandle | None = None
-        # labels of the update under way, copies of those on a CPU, and what was decided of them
-        self._counted: list[tuple[Tensor, Tensor | None, tuple, MicroBatch]] = []
-        self._placeholder = torch.empty(0)  # (1, 1, V), on the CPU
-        self._seen: tuple[Tensor, ScaleAndCap] | None = None  # what it became in the last step
-        self._has_told_hooks = False
         self._signature = inspect.signature(model.forward)
-        attributes = vars(model)
-        if attributes.get(ATTACHED) is None:
-            attributes[ATTACHED] = _Attached(attributes.get("forward"))
-            attributes["forward"] = MethodType(_gated_forward(type(model)), model)
-        attributes[ATTACHED].gated = self
+        bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
+        names = {name for one in bases for name in inspect.unwrap(one).__code__.co_names}
+        self._shifts = "loss_function" in names and model.loss_function is not ForMaskedLMLoss
+        self._before = attributes.get("forward")
+        # an attribute of the instance, since PEFT calls `model.forward(…)` itself, without hooks
+        self._forward = MethodType(_gated_forward(self, model.forward), model)
+        attributes |= {"forward": self._forward, NAME: self._mark}
 
     def remove(self) -> None:
         """Restores the model as it was before; a second call does nothing."""
-        self._forget_update()
-        if _attached(self.model) is not self:
-            return
+        self._end_update()
         attributes = vars(self.model)
-        attributes[ATTACHED].gated = None
-        # unless others have wrapped it since, as accelerate does
-        forward = attributes.get("forward")
-        if getattr(forward, "__func__", None) is _gated_forward(type(self.model)):
-            before = attributes.pop(ATTACHED).before
-            del attributes["forward"]
-            if before is not None:
-                attributes["forward"] = before
+        if attributes.get(NAME) == self._mark:
+            del attributes[NAME]
+            if attributes.get("forward") == self._forward:  # which others may have wrapped since
+                del attributes["forward"]
+                attributes |= {} if self._before is None else {"forward": self._before}
 
-    def _check_loss_function(self) -> None:
-        if self.model.loss_function is not ForCausalLMLoss:
-            raise UserError(
-                "GatedLoss: expected a model with the loss of causal language models, got "
-                f"{self._name}"
-            )
-
-    def _output_layer(self) -> nn.Module:
+    def _head(self) -> Any:
+        """The output layer."""
         head = self.model.get_output_embeddings()
-        if hasattr(head, "modules_to_save"):  # PEFT's wrapper around the copy that trains
-            head = head.modules_to_save[head.active_adapters[0]]
-        if getattr(getattr(head, "weight", None), "ndim", 0) != 2:
-            raise UserError(
-                f"GatedLoss: expected {self._name} to end in an nn.Linear, found "
-                f"{type(head).__name__}"
-            )
-        if isinstance(head, FactorizedSoftmax) and not self._is_plain:
-            raise ValueError(
-                "a factorized output layer is trained with method='mle', without "
-                f"{', '.join(TERMS)}"
-            )
+        if hasattr(head, "modules_to_save"):  # of PEFT, around the copies that train
+            copies = [
+                one for name, one in head.modules_to_save.items() if name in head.active_adapters
+            ]
+            head = copies[0] if copies else head.original_module
+        if getattr(getattr(head, "weight", None), "ndim", 0) != 2 or isinstance(
+            head, FactorizedSoftmax
+        ):
+            name, found = type(self.model).__name__, type(head).__name__
+            raise UserError(f"GatedHead: expected {name} to end in an nn.Linear, found {found}")
         return head
 
-    # A training step, in the order in which the methods are called
+    # A training step
 
     @torch.compiler.disable(recursive=False)
-    def _forward(
-        self, original: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
+    def _step(self, forward: Callable, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Stands in the place of the model's `forward`."""
-        bound = self._signature.bind_partial(*arguments, **keywords)
-        labels = {**bound.arguments, **keywords}.get("labels")
+        labels = keywords.pop(NAME, None)
+        given = {**self._signature.bind_partial(*arguments, **keywords).arguments, **keywords}
+        labels = labels if given.get("labels") is None else given["labels"]
         if labels is None or not self.model.training or not torch.is_grad_enabled():
-            return original(*arguments, **keywords)
-        self._check_loss_function()
-        head = self._output_layer()
-        self._step = step = _Step(head, head.forward, labels)
-        own_loss = (
-            f"GatedLoss: {self._name} computed its loss by itself, as fused losses such as Liger's "
-            "do, or works on its logits with tensors of its own; switch that off, or this model is "
-            "not supported"
-        )
-        try:
-            with (
-                _replaced(step.head, "forward", self._forward_of_head),
-                _replaced(self.model, "_loss_function", self._loss_of_model),
-            ):
-                output = original(*arguments, **keywords)
-        except Exception as error:
-            if isinstance(error, UserError) or step.features is None or step.target is not None:
-                raise
-            raise UserError(own_loss) from error  # which the placeholder does not fit
-        finally:
-            self._step = None
-        if step.loss is None:
-            raise UserError(own_loss)
-        # without the placeholder, which would pass for logits
-        if isinstance(output, tuple):
-            return tuple(None if part is step.logits else part for part in output)
-        return type(output)(
-            **{key: value for key, value in output.items() if value is not step.logits}
-        )
-
-    @torch.compiler.disable
-    def _forward_of_head(self, features: Tensor) -> Tensor:
-        """A placeholder for the logits, (1, 1, V); at the second call the loss, a scalar."""
-        step = self._step
-        if step.target is not None:
-            step.loss = self._loss(step)
-            return step.loss
-        vocabulary, weight = self.objective.vocabulary, step.head.weight
-        if step.features is not None:
-            raise UserError(
-                f"GatedLoss: {self._name} uses its output layer more than once per step; expected "
-                "once"
-            )
-        if len(weight) != vocabulary or hasattr(weight, "device_mesh"):
-            raise UserError(
-                f"GatedLoss: found {len(weight)} rows in the output embedding, expected "
-                f"{vocabulary}, all in this process; resize the vocabulary before GatedLoss is "
-                "made, and do not shard this layer"
-            )
-        if self.method in GATED and not weight.requires_grad:
-            raise UserError(
-                "GatedLoss: the output embedding does not train, so that there is no gradient to "
-                "gate; unfreeze it (with PEFT: modules_to_save), or use method='mle'"
-            )
-        if not isinstance(step.head, FactorizedSoftmax):
-            try:
-                found = linear_logits(step.logits_of, step.head, features, self.model)
-            except NotLinear as problem:
-                raise UserError(
-                    f"GatedLoss: found an output layer of {self._name} that {problem}; it is not "
-                    "supported"
-                ) from None
-            step.of_head = found.scale, found.softcap
-        self._tell_hooks(step.head)
-        step.features = features
-        dtype = torch.promote_types(features.dtype, torch.float32)
-        if (self._placeholder.size(-1), self._placeholder.dtype) != (vocabulary, dtype):
-            numbers = torch.tensor(PROBES, dtype=dtype)
-            numbers = numbers.repeat(-(-vocabulary // len(PROBES)))[:vocabulary]
-            self._placeholder = numbers.view(1, 1, -1).requires_grad_()
-            self._placeholder.register_hook(_refuse_other_loss)
-        return self._placeholder.clone()  # which the model may change in place
-
-    def _tell_hooks(self, head: nn.Module) -> None:
-        """Says once that hooks of others get no logits."""
-        hooks = [
-            getattr(hook, "__qualname__", repr(hook))
-            for hook in head._forward_hooks.values()
-            if not getattr(hook, "__module__", "").startswith("torch.")
-        ]
-        if hooks and not self._has_told_hooks:
-            self._has_told_hooks = True
-            logger.warning(
-                "GatedLoss: in training steps the forward hooks of the output layer "
-                f"({', '.join(hooks)}) get a placeholder of shape (1, 1, V), and not the logits"
-            )
-
-    @torch.compiler.disable
-    def _loss_of_model(self, *arguments: Any, **options: Any) -> Tensor:
-        """Stands in the place of `loss_function`, with the arguments of `ForCausalLMLoss`."""
-        step = self._step
-        bound = LOSS.bind(*arguments, **options)
-        bound.apply_defaults()
-        given = bound.arguments
-        target, ignored, step.logits = (
-            given[name] for name in ("shift_labels", "ignore_index", "logits")
-        )
-        found = None
-        if step.features is not None and step.target is None:
-            found = self._after_head(step.logits)
-        found = None if found is None else _composed(step.of_head, found)
-        if found is None or (isinstance(step.head, FactorizedSoftmax) and found != (1.0, None)):
-            raise UserError(
-                f"GatedLoss: {self._name} changes its logits after the output layer in another way "
-                "than by a scale and a soft cap (or at all, for a factorized layer), or uses them "
-                "twice; it is not supported"
-            )
-        step.scale_and_cap = found
-        # position t predicts label t + 1, unless the caller has shifted the labels already
-        if target is None:
-            target = F.pad(given["labels"], (0, 1), value=ignored)[..., 1:]
-        else:
-            step.labels = target
-        target = target.masked_fill(target == ignored, IGNORED).to(step.features.device)
-        step.target = target
-        step.head(step.features)  # computes the loss where FSDP has gathered W
-        number = given["num_items_in_batch"]
-        number = (target != IGNORED).sum() if number is None else number
-        number = torch.as_tensor(number, device=step.loss.device)
-        # without targets NaN as in transformers, with a gradient of 0
-        return torch.where(number > 0, step.loss / number.clamp(min=1), torch.nan)
-
-    def _after_head(self, logits: Tensor) -> ScaleAndCap | None:
-        """What the model did with the placeholder, None if it is no scale and soft cap."""
-        placeholder = self._placeholder
-        for parameter in leaves(logits).values():
-            if parameter is not placeholder:
-                raise UserError(
-                    f"GatedLoss: the logits of {self._name} depend on "
-                    f"{name_of(parameter, self.model)} after the output layer; it is not supported"
-                )
-        logits = logits.detach().cpu()
-        if logits.shape != placeholder.shape:
-            return None
-        if self._seen is None or not logits.equal(self._seen[0]):
-            found = _scale_and_cap(placeholder.detach(), logits)
-            if found is None:
-                return None
-            self._seen = logits, found
-        return self._seen[1]
-
-    def _loss(self, step: _Step) -> Tensor:
-        """The loss summed over the targets, a scalar."""
-        head, target, objective = step.head, step.target, self.objective
+            return forward(*arguments, **keywords)
         if self._has_stepped:
             raise UserError(
-                "GatedLoss: the optimizer has stepped, but the update has not ended; give GatedLoss "
+                "GatedHead: the optimizer has stepped, but the update has not ended; give GatedHead "
                 "to Trainer in callbacks=[…], or call commit_update() after each step"
             )
-        self._has_loss = True
-        if isinstance(head, FactorizedSoftmax):
-            smoothing = objective.label_smoothing
-            inputs = (step.features, head.weight, head.class_weight, target, head.classes)
-            return factorized_cross_entropy(*inputs, label_smoothing=smoothing).loss
-        micro_batch = None
-        if objective.counter is not None:
-            if self._step_hook is None:
-                self._step_hook = register_optimizer_step_post_hook(self._after_step)
-            micro_batch = self._micro_batch(step.labels, target)
-        scale, softcap = step.scale_and_cap
-        return objective(
-            step.features,
-            head.weight,
-            target,
-            getattr(head, "bias", None),
-            micro_batch=micro_batch,
-            scale=scale,
-            softcap=softcap,
-        ).loss
+        head, target = self._head(), given.get("shift_labels")
+        if not head.weight.requires_grad:
+            raise UserError(
+                "GatedHead: the output embedding does not train, so that there is no gradient to "
+                "gate; unfreeze it (with PEFT: modules_to_save of the active adapter)"
+            )
+        if target is None and self._shifts:
+            target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
+        target = (labels if target is None else target).to(head.weight.device)
+        if self._step_hook is None:
+            self._step_hook = register_optimizer_step_post_hook(self._after_step)
+        self._has_loss, self._is_used, gates = True, False, self.objective.micro_batch(target).gates
+        linear = _Linear(head, functools.partial(self._linear, target, gates))
+        attributes, before = vars(head), vars(head).get("forward")
+        attributes["forward"] = functools.partial(linear.forward, head.forward)
+        try:
+            output = forward(*arguments, **keywords)
+        finally:
+            del attributes["forward"]
+            attributes |= {} if before is None else {"forward": before}
+        if not self._is_used:
+            raise UserError(
+                "GatedHead: the model has not called its output layer, as with fused losses such as "
+                "Liger's and chunked ones; switch them off"
+            )
+        return output
 
-    def _micro_batch(self, labels: Tensor, target: Tensor) -> MicroBatch:
-        """Counts the targets, but once if the loss of a batch is computed several times, as by SAM,
-        LBFGS and gradient checkpointing: then the labels lie in the same memory, unchanged."""
-        # NumPy changes memory of a CPU without a new version, and labels of inference mode have none.
-        values = labels.clone() if labels.device.type == "cpu" else None
-        version = None if labels.is_inference() else labels._version
-        memory = (labels.data_ptr(), labels.shape, labels.stride(), version)
-        for _, before, other, micro_batch in self._counted:
-            is_unchanged = version is not None if before is None else labels.equal(before)
-            if memory == other and is_unchanged:
-                return micro_batch
-        micro_batch = self.objective.micro_batch(target)
-        counted = micro_batch._replace(is_dummy=True)  # its predictions too are counted once
-        self._counted.append((labels, values, memory, counted))
-        return micro_batch
+    def _linear(
+        self,
+        target: Tensor,
+        gates: Gates | None,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """The logits."""
+        rows, vocabulary, positions = len(weight), self.objective.vocabulary, features.shape[:-1]
+        if rows != vocabulary or hasattr(weight, "device_mesh"):
+            raise UserError(
+                f"GatedHead: found {rows} rows in the output embedding, expected {vocabulary}, all "
+                "in this process; resize it before GatedHead is made, and do not shard it"
+            )
+        if positions not in (target.shape, (target.numel(),)):
+            raise UserError(
+                f"GatedHead: found logits of the positions {(*positions,)} for the labels "
+                f"{(*target.shape,)}; expected those of all labels (logits_to_keep=0)"
+            )
+        self._is_used, target = True, target.reshape(positions)
+        logits = gated_linear(features, weight, bias, target, gates)
+        if not self._is_checked and logits.requires_grad:
+            logits.register_hook(functools.partial(self._check_targets, target))
+        return logits
+
+    def _check_targets(self, target: Tensor, gradient: Tensor) -> None:
+        """Called with dL/dlogits (..., V) of the first backward pass."""
+        self._is_checked = True
+        has_target = (target >= 0) & (target < gradient.size(-1))
+        at_target = gradient.gather(-1, target.where(has_target, 0)[..., None]).squeeze(-1).abs()
+        is_other = (at_target < torch.linalg.vector_norm(gradient, torch.inf, dim=-1)) & has_target
+        if 2 * is_other.sum() > has_target.sum():
+            raise UserError(
+                f"GatedHead: expected a loss by which position t predicts label t + {self._shifts:d}, "
+                f"as in {type(self.model).__name__} itself, found another; it is not supported"
+            )
 
     # The updates of a training
 
     def commit_update(self) -> None:
         """Ends an update in a loop of your own, as `Objective.commit_update`; does nothing where
         `accelerator.accumulate` lets accelerate's optimizer do nothing."""
-        if not GradientState().sync_gradients and not self._has_stepped:
-            return
-        if not self._has_loss:
-            raise UserError(
-                "GatedLoss: no loss was computed in this update by the model that GatedLoss was "
-                "made with; train this one and no copy, without model_init, compute_loss_func, an "
-                "overridden compute_loss, or label_smoothing_factor (GatedLoss has its own)"
-            )
-        self._forget_update()
-        self.objective.commit_update()
+        if GradientState().sync_gradients or self._has_stepped:
+            if not self._has_loss:
+                raise UserError(
+                    "GatedHead: found no step of the model with labels in this update; train it, and "
+                    "no copy, by its own forward, which fused losses as of TRL replace"
+                )
+            self._end_update()
+            self.objective.commit_update()
 
     def roll_back_update(self) -> None:
         """Ends an update whose step was skipped, as `Objective.roll_back_update`."""
-        self._forget_update()
+        self._end_update()
         self.objective.roll_back_update()
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Called after a step of any optimizer."""
-        parameters = {*map(id, self.model.parameters())}
-        self._has_stepped |= any(
-            id(one) in parameters for group in optimizer.param_groups for one in group["params"]
-        )
-
-    def _forget_update(self) -> None:
+    def _end_update(self) -> None:
         self._has_loss = self._has_stepped = False
-        self._counted = []
         if self._step_hook is not None:
             self._step_hook.remove()
             self._step_hook = None
 
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Called after a step of any optimizer."""
+        parameters = {*self.model.parameters()}
+        weight = self.model.get_output_embeddings().weight
+        for group in optimizer.param_groups:
+            self._has_stepped |= not parameters.isdisjoint(group["params"])
+            beta2 = group.get("betas", (0, 0))[1]
+            if beta2 >= 0.999 and weight in {*group["params"]} and not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    f"GatedHead: found β₂ = {beta2} for the output embedding, with which there may "
+                    "be nothing to gain (docs/which-cure.md)"
+                )
+
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own."""
-        return {"method": self.method, **self.objective.state_dict()}
+        return self.objective.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what `state_dict` returned, but for the window, which is as the options say.
 
-        The state of another method leaves the window empty. ValueError for another vocabulary.
+        ValueError for another vocabulary; the state of another method leaves the window empty.
         """
-        counter, saved = self.objective.counter, {**state}
-        method = saved.pop("method", None)
+        counter = self.objective.counter
         window = None if counter is None else counter.window
-        if saved.keys() == self.objective.state_dict().keys():
-            self.objective.load_state_dict(saved)
-        elif counter is not None:
-            logger.warning(
-                f"GatedLoss: found the state of the method {method!r}, which has other counts or "
-                "none; the window of counts starts empty"
-            )
+        if state.keys() == self.objective.state_dict().keys():
+            self.objective.load_state_dict(dict(state))
+        else:
+            logger.warning("GatedHead: found no counts of its method; their window starts empty")
         if counter is not None and window is not None:
             counter.resize(window)
 
@@ -469,135 +288,104 @@ class GatedLoss(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window; restores the counts where Trainer resumes from a checkpoint."""
-        if args.n_gpu > 1:
+        loader, schedule = kwargs["train_dataloader"], kwargs["lr_scheduler"]
+        is_attached = vars(self.model).get(NAME) == self._mark
+        if args.n_gpu > 1 or not is_attached or self.model not in kwargs["model"].modules():
             raise UserError(
-                "GatedLoss: found several GPUs in one process; start one for each with torchrun"
+                f"GatedHead: found a training on {args.n_gpu} GPUs, of a model with another "
+                "GatedHead or none; expected one on one GPU (torchrun starts a process for each), "
+                "of the model that GatedHead was made with, without model_init"
             )
         self.roll_back_update()
-        if self._takes_epoch:
-            try:
-                batches = len(kwargs["train_dataloader"])
-            except TypeError:
-                raise UserError(
-                    "GatedLoss: the training data has no length to take the window of one epoch "
-                    "from; give window=K, in updates"
-                ) from None
-            counter = self.objective.counter
+        source = getattr(loader, "base_dataloader", loader)  # of accelerate, around that of torch
+        source.collate_fn = functools.partial(_with_labels_twice, source.collate_fn)
+        counter = self.objective.counter
+        if counter is not None and self._takes_epoch and has_length(loader):
             counter.most_slots = MOST_SLOTS
-            counter.resize(max(1, math.ceil(batches / args.gradient_accumulation_steps)))
-        schedule = kwargs["lr_scheduler"]
-        schedule = getattr(schedule, "scheduler", schedule)  # of accelerate, around that of torch
-        saved = vars(schedule).get(STATE)
-        if state.global_step > 0 and isinstance(saved, Mapping):
-            self.load_state_dict(saved)
-        elif state.global_step > 0:
+            counter.resize(max(1, -(-len(loader) // args.gradient_accumulation_steps)))
+        if counter is not None and counter.window >= state.max_steps:
             logger.warning(
-                "GatedLoss: found no counts in the scheduler.pt of the checkpoint, which was made "
-                "without GatedLoss or by an older one; the window of counts starts empty"
+                f"GatedHead: found a window of {counter.window} updates in a training of "
+                f"{state.max_steps}; choose a shorter one (docs/method.md)"
             )
-        vars(schedule)[STATE] = _Saved(self)
+        attributes = vars(getattr(schedule, "scheduler", schedule))
+        if state.global_step > 0:
+            self.load_state_dict(attributes.get(NAME, {}))
+        attributes[NAME] = _Saved(self)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""
-        if getattr(kwargs.get("optimizer"), "step_was_skipped", False):
-            self.roll_back_update()
-        else:
-            self.commit_update()
+        was_skipped = getattr(kwargs.get("optimizer"), "step_was_skipped", False)
+        self.roll_back_update() if was_skipped else self.commit_update()
 
 
-ATTACHED = "_gated_loss"
+class _Linear(TorchFunctionMode):
+    """Puts another function in the place of `F.linear` of the weight of an output layer."""
 
+    def __init__(self, head: nn.Module, linear: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.head, self.linear = head, linear
 
-class _Attached:
-    """The attribute of a model with a GatedLoss; a copy has no GatedLoss."""
+    @torch.compiler.disable
+    def forward(self, forward: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        with self:
+            return forward(*arguments)
 
-    def __init__(self, before: Callable[..., Any] | None) -> None:
-        self.gated: GatedLoss | None = None
-        self.before = before  # the attribute `forward` of the instance, if it had one
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Attached":
-        return _Attached(copy.deepcopy(self.before, memo))  # a bound method, then of the copy
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.gated is not None:
-            logger.warning("GatedLoss: the saved model is without it; make one after loading")
-        return type(None), ()
+    def __torch_function__(
+        self, function: Any, types: Any, given: Any = (), more: Any = None
+    ) -> Any:
+        is_head = function is F.linear and given[1] is self.head.weight
+        return (self.linear if is_head else function)(*given, **(more or {}))
 
 
 class _Saved:
     """An attribute of a schedule, whose `state_dict` has all of them; pickled as `state_dict()` of
-    a GatedLoss at that time."""
+    a GatedHead at that time."""
 
-    def __init__(self, gated: GatedLoss) -> None:
+    def __init__(self, gated: GatedHead) -> None:
         self.gated = gated
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OrderedDict, (), None, None, iter(self.gated.state_dict().items())
 
 
-def _attached(model: nn.Module) -> GatedLoss | None:
-    gated = getattr(getattr(model, ATTACHED, None), "gated", None)
-    return gated if gated is not None and gated.model is model else None
+def _gated_forward(gated: GatedHead, before: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of an instance of a model; of a copy of it, or after `remove`, it is `before`."""
+    own = getattr(before, "__func__", lambda model, *given, **more: before(*given, **more))
 
-
-@functools.cache
-def _gated_forward(model_class: type[nn.Module]) -> Callable[..., Any]:
-    """Takes the place of `forward` in the attributes of an instance, since PEFT calls
-    `model.forward(…)` itself, without hooks."""
-
+    @functools.wraps(own)  # Trainer looks at its signature
     def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-        gated, attached = _attached(model), getattr(model, ATTACHED, None)
-        original = getattr(attached, "before", None) or MethodType(type(model).forward, model)
-        if gated is None:
-            return original(*arguments, **keywords)
-        return gated._forward(original, arguments, keywords)
+        if vars(model).get(NAME) != (id(model), id(gated)):
+            return own(model, *arguments, **keywords)
+        return gated._step(functools.partial(own, model), arguments, keywords)
 
-    forward.__signature__ = inspect.signature(model_class.forward)  # which Trainer looks at
     return forward
 
 
-@contextlib.contextmanager
-def _replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """Gives the instance another attribute for a while, which hides that of its class."""
-    attributes = vars(module)
-    before = {name: attributes[name]} if name in attributes else {}
-    attributes[name] = value
-    try:
-        yield
-    finally:
-        del attributes[name]
-        attributes.update(before)
+def _with_labels_twice(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
+    """A batch whose labels have a second name: those with the first, Trainer keeps from the model
+    for a loss of its own."""
+    batch = collate(examples)
+    return batch if "labels" not in batch else {**batch, NAME: batch["labels"]}
 
 
-def _special_tokens(model: PreTrainedModel, vocabulary: int) -> list[int]:
-    """Padding, begin and end of a sequence, by the configuration."""
-    config, tokens = model.config.get_text_config(), []
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        value = getattr(config, name, None)
-        tokens += value if isinstance(value, (list, tuple)) else [value]
-    return [token for token in tokens if token is not None and 0 <= token < vocabulary]
-
-
-def _refuse_other_loss(gradient: Tensor) -> None:
-    """Called if a gradient reaches the placeholder."""
-    raise UserError(
-        "GatedLoss: the model computes a term of its loss from the logits outside of "
-        "loss_function; switch that off, or this model is not supported"
-    )
-
-
-def _scale_and_cap(placeholder: Tensor, logits: Tensor) -> ScaleAndCap | None:
-    """The s and c with `logits = c tanh(s placeholder / c)`; None if there are none."""
-    x, z = placeholder.double().flatten(), logits.double().flatten()
-    scale, largest = z[0].item() / TINY, abs(z[1].item())
-    softcap = largest if largest < 0.5 * abs(scale) * HUGE else None
-    expected = scale * x if softcap is None else softcap * torch.tanh(scale * x / softcap)
-    return (scale, softcap) if scale and torch.allclose(z, expected, rtol=1e-5, atol=1e-6) else None
-
-
-def _composed(first: ScaleAndCap, second: ScaleAndCap) -> ScaleAndCap | None:
-    """The one after the other; None for two soft caps."""
-    (scale, softcap), (factor, bound) = first, second
-    if softcap is None:
-        return scale * factor, bound
-    return (scale * factor, softcap * abs(factor)) if bound is None else None
+def _special_tokens(model: Any, tokenizer: Any, excluded: Any, vocabulary: int) -> list[int]:
+    """Those that are excluded, by default by the configuration, and those that a tokenizer knows."""
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    found = [getattr(model.config.get_text_config(), name, None) for name in names]
+    flat = [token for one in found for token in (one if isinstance(one, list) else [one])]
+    known = [token for token in flat if token is not None and 0 <= token < vocabulary]
+    tokens = {*(known if excluded is None else excluded)}
+    if tokenizer is not None:
+        tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+        backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not hasattr(backend, "to_str"):
+            raise UserError(
+                f"GatedHead: found the slow tokenizer {type(tokenizer).__name__}; expected a fast "
+                "one, as AutoTokenizer loads it, or its tokens as excluded=[…]"
+            )
+        listed = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
+        tokens |= {*listed.special_ids, *listed.unused}
+    if min(tokens, default=0) < 0:
+        raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(tokens)}")
+    return [*tokens]

@@ -11,6 +11,7 @@ from .groups import (
     relative_frequency_groups,
 )
 from .isotropy import (
+    Embeddings,
     Geometry,
     geometry,
     isoscore,
@@ -30,8 +31,8 @@ __all__ = [
     "FrequencyGroups", "frequency_groups", "relative_frequency_groups", "frequency_mass_groups",
     "occurrence_groups", "group_shares",
     "NextTokenStatistics",
-    "Geometry", "geometry", "isoscore", "isotropy", "mean_cosine", "mean_cosine_between", "mean_inner_product",
-    "mean_row", "singular_values", "principal_projection",
+    "Embeddings", "Geometry", "geometry", "isoscore", "isotropy", "mean_cosine", "mean_cosine_between",
+    "mean_inner_product", "mean_row", "singular_values", "principal_projection",
     "nearest_neighbors", "word_similarity", "word_vectors",
     "LinkCounts", "align_sim", "orthogonal_align_sim", "group_means", "TEMPERATURE",
     "distinct", "repetition", "self_bleu", "unique_tokens", "kl_divergence", "ms_jaccard",

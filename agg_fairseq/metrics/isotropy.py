@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-CHUNK_ROWS = 8192
+CHUNK_ROWS = 2048
 """Rows that are converted to float64 at a time."""
+LONGEST = 8.0
+"""Rows up to this length, unless in float64, are multiplied by eigenvectors in float32, which
+changes I(W) by less than 1e-6 of it."""
 
 
 def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
@@ -25,14 +29,12 @@ def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool =
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
-    directions = torch.linalg.eigh(_gram(weight, center))[1]  # D x D, one in each column
-    if both_signs:
-        directions = torch.cat([directions, -directions], dim=1)  # D x 2D
-    sums = []
-    for rows in row_chunks(weight, center):
-        sums.append(torch.logsumexp(rows @ directions, dim=0))
-    log_z = torch.stack(sums).logsumexp(0)
-    return (log_z.min() - log_z.max()).exp().item()
+    vectors = torch.linalg.eigh(_gram(weight, center))[1]  # D x D, one in each column
+    log_z, opposite = _log_z(weight, vectors)
+    if center is not None:
+        along = center.to(vectors) @ vectors
+        log_z, opposite = log_z - along, opposite + along
+    return _min_by_max(torch.cat([log_z, opposite]) if both_signs else log_z)
 
 
 def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
@@ -112,14 +114,7 @@ def isoscore(weight: Tensor) -> float:
 
     Reference: Rudman et al. (2022), Algorithm 1.
     """
-    scatter = _gram(weight, mean_row(weight))  # a multiple of C
-    variance, dimension = scatter.trace(), len(scatter)
-    if variance <= 0:
-        return 0.0
-    if dimension == 1:
-        return 1.0
-    used = 1 / (scatter / variance).square().sum()  # tr(C)² / ‖C‖², in [1, D]
-    return ((used - 1) / (dimension - 1)).clamp(0, 1).item()
+    return _isoscore(_gram(weight, mean_row(weight)))
 
 
 class Geometry(NamedTuple):
@@ -141,19 +136,67 @@ def geometry(weight: Tensor, *, center: Tensor | None = None) -> Geometry:
         center: (D,) subtracted by the centered measures, such as the mean row of a matrix of which
             these rows are a group; None: the mean row of `weight`.
     """
-    mean = mean_row(weight)
-    center = mean if center is None else center.to(mean)
-    norms = 0.0
-    for rows in row_chunks(weight):
-        norms += rows.norm(dim=1).sum()
-    return Geometry(
-        isotropy=isotropy(weight),
-        isotropy_centered=isotropy(weight, center),
-        mean_cosine=mean_cosine(weight),
-        mean_cosine_centered=mean_cosine(weight, center),
-        mean_share=(mean.norm() / (norms / len(weight))).clamp(max=1).item(),
-        isoscore=isoscore(weight),
-    )
+    return Embeddings(weight, center).geometry()
+
+
+class Embeddings:
+    """What measures of embeddings W (V, D) have in common, computed once.
+
+    Args:
+        weight: W.
+        center: (D,) c, as of `geometry`.
+    """
+
+    def __init__(self, weight: Tensor, center: Tensor | None = None) -> None:
+        self.weight, self.mean = weight, mean_row(weight)
+        self.center = self.mean if center is None else center.to(self.mean)
+
+    def geometry(self) -> Geometry:
+        """All measures of `Geometry`."""
+        lengths = 0.0
+        for rows in row_chunks(self.weight):
+            lengths += rows.norm(dim=1).sum()
+        return Geometry(
+            isotropy=_min_by_max(self._log_z[0]),
+            isotropy_centered=_min_by_max(self._log_z[1]),
+            mean_cosine=mean_cosine(self.weight),
+            mean_cosine_centered=mean_cosine(self.weight, self.center),
+            mean_share=(self.mean.norm() / (lengths / len(self.weight))).clamp(max=1).item(),
+            isoscore=_isoscore(self._scatter),
+        )
+
+    def isotropy_both_signs(self) -> float:
+        """`isotropy` of W with `both_signs`."""
+        return _min_by_max(torch.cat(self._log_z[::2]))
+
+    def singular_values(self) -> Tensor:
+        """`singular_values` of W."""
+        return _relative_roots(self._spectrum[0])
+
+    @cached_property
+    def _scatter(self) -> Tensor:
+        """(W − μ)ᵀ(W − μ) (D, D)."""
+        return _gram(self.weight, self.mean)
+
+    @cached_property
+    def _spectrum(self) -> tuple[Tensor, Tensor]:
+        """The eigenvalues (D,) and eigenvectors (D, D) of WᵀW."""
+        return torch.linalg.eigh(self._scatter_about(torch.zeros_like(self.mean)))
+
+    @cached_property
+    def _log_z(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log Z (D,) of W along the eigenvectors of WᵀW, of W − c along those of (W − c)ᵀ(W − c),
+        and of W against the first."""
+        vectors = torch.linalg.eigh(self._scatter_about(self.center))[1]
+        log_z, opposite = _log_z(self.weight, torch.cat([self._spectrum[1], vectors], dim=1))
+        size = len(vectors)
+        return log_z[:size], log_z[size:] - self.center @ vectors, opposite[:size]
+
+    def _scatter_about(self, center: Tensor) -> Tensor:
+        """(W − c)ᵀ(W − c) (D, D)."""
+        return self._scatter + len(self.weight) * torch.outer(
+            self.mean - center, self.mean - center
+        )
 
 
 def singular_values(weight: Tensor) -> Tensor:
@@ -161,8 +204,7 @@ def singular_values(weight: Tensor) -> Tensor:
 
     Reference: Yu et al. (2022), Fig. 3c.
     """
-    values = torch.linalg.eigvalsh(_gram(weight)).clamp(min=0).sqrt().flip(0)  # D
-    return values / values[0].clamp(min=torch.finfo(values.dtype).tiny)
+    return _relative_roots(torch.linalg.eigvalsh(_gram(weight)))
 
 
 def principal_projection(weight: Tensor) -> Tensor:
@@ -180,7 +222,7 @@ def principal_projection(weight: Tensor) -> Tensor:
 
 
 def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
-    """The rows in order, in float64, at most 8,192 at a time; minus `center` (D,), if given."""
+    """The rows in order, in float64, a chunk at a time; minus `center` (D,), if given."""
     for rows in weight.detach().split(CHUNK_ROWS):
         yield rows.double() if center is None else rows.double() - center
 
@@ -190,16 +232,59 @@ def _gram(weight: Tensor, center: Tensor | None = None) -> Tensor:
     dimension = weight.size(1)
     gram = torch.zeros(dimension, dimension, dtype=torch.float64, device=weight.device)
     for rows in row_chunks(weight, center):
-        gram += rows.t() @ rows
+        if rows.device.type == "cpu":  # NumPy computes one half of it
+            gram += torch.from_numpy(rows.numpy().T @ rows.numpy())
+        else:
+            gram += rows.t() @ rows
     return gram
+
+
+def _log_z(weight: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """log Z(a) and log Z(−a) of directions a (D, N), one in each column: (N,) each."""
+    chunks = weight.detach().split(CHUNK_ROWS)
+    longest = torch.linalg.vector_norm(weight.detach(), dim=1).max()
+    if weight.dtype == torch.float64 or not longest <= LONGEST:
+        of_chunks = []
+        for rows in chunks:
+            along = rows.double() @ vectors
+            of_chunks.append(torch.stack([along.logsumexp(0), along.neg_().logsumexp(0)]))
+        log_z, opposite = torch.stack(of_chunks).logsumexp(0)
+        return log_z, opposite
+    z, opposite = torch.zeros(2, vectors.size(1), dtype=torch.float64, device=weight.device)
+    for rows in chunks:
+        exponentials = (rows.float() @ vectors.float()).exp_()
+        z += exponentials.sum(0)
+        opposite += exponentials.reciprocal_().sum(0)
+    return z.log(), opposite.log()
+
+
+def _min_by_max(log_z: Tensor) -> float:
+    return (log_z.min() - log_z.max()).exp().item()
+
+
+def _relative_roots(values: Tensor) -> Tensor:
+    """The square roots of ascending numbers (D,), largest first, divided by the largest."""
+    roots = values.clamp(min=0).sqrt().flip(0)
+    return roots / roots[0].clamp(min=torch.finfo(roots.dtype).tiny)
+
+
+def _isoscore(scatter: Tensor) -> float:
+    """`isoscore` of rows whose covariance is a multiple of `scatter` (D, D)."""
+    variance, dimension = scatter.trace(), len(scatter)
+    if variance <= 0:
+        return 0.0
+    if dimension == 1:
+        return 1.0
+    used = 1 / (scatter / variance).square().sum()  # tr(C)² / ‖C‖², in [1, D]
+    return ((used - 1) / (dimension - 1)).clamp(0, 1).item()
 
 
 def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:
     """Σ_k ŵ_k (D,) over the rows minus `center` that are not zero, and the number of these rows."""
     total, count = torch.zeros(weight.size(1), dtype=torch.float64, device=weight.device), 0
     for rows in row_chunks(weight, center):
-        norms = rows.norm(dim=1, keepdim=True)
-        is_nonzero = norms.squeeze(1) != 0  # true of NaN, which is then the result
-        total += (rows[is_nonzero] / norms[is_nonzero]).sum(0)
+        norms = rows.norm(dim=1)
+        is_nonzero = norms != 0  # true of NaN, which is then the result
+        total += norms.where(is_nonzero, torch.inf).reciprocal() @ rows
         count += int(is_nonzero.sum())
     return total, count

@@ -20,6 +20,15 @@ from torch.nn.functional import pad
 from ..errors import UserError
 from .groups import UNSEEN, FrequencyGroups
 
+CACHED_ELEMENTS, BLOCK = 2**20, 4096
+"""Of a CPU: numbers that are exponentiated at a time, and columns that are compared at a time."""
+LEAST = 1e-30  # a probability of a group that has not underflowed
+
+
+def chunk_rows(vocabulary: int) -> int:
+    """The positions of a chunk of logits: 32 MiB, or more if W was read for too few."""
+    return max(128, 2**23 // vocabulary)
+
 
 class NextTokenStatistics:
     """Sufficient statistics of teacher-forced next-token prediction.
@@ -30,7 +39,7 @@ class NextTokenStatistics:
 
     Examples:
         >>> statistics = NextTokenStatistics(FrequencyGroups(torch.tensor([0, 0, 1, 2])))
-        >>> statistics.update(torch.full((5, 4), 0.25).log(), torch.tensor([0, 1, 0, 2, 3]))
+        >>> statistics.update(torch.zeros(5, 4), torch.tensor([0, 1, 0, 2, 3]))
         >>> measures = statistics.compute()
         >>> round(measures["perplexity"]["total"], 3), round(measures["within_perplexity"]["frequent"], 3)
         (4.0, 2.0)
@@ -41,9 +50,14 @@ class NextTokenStatistics:
         self.keep_positions = keep_positions
         # The column of each token: its group, or the last of G + 1 for a token in no group.
         self._columns = groups.of_token.where(groups.of_token >= 0, len(groups.names))  # V
-        self._members = []
-        for column in range(len(groups.names) + 1):
-            self._members.append((self._columns == column).nonzero().squeeze(1))
+        columns, self._order = self._columns, None
+        if len(torch.unique_consecutive(columns)) > 8 * len(groups.names):
+            self._order = columns.argsort(stable=True)  # the tokens group by group
+            columns = columns[self._order]
+        self._runs = []  # of tokens in that order which are of one group
+        ends = torch.unique_consecutive(columns, return_counts=True)[1].cumsum(0).tolist()
+        for start, stop in zip([0, *ends], ends, strict=False):
+            self._runs.append((int(columns[start]), slice(start, stop)))
         self.reset()
 
     def reset(self) -> None:
@@ -54,7 +68,7 @@ class NextTokenStatistics:
         self._predicted = torch.zeros(vocabulary, dtype=torch.bool)
         # Sums in nats over the positions with that target: −log P[y] and −log P(g_y).
         self._nll, self._group_nll = torch.zeros(2, vocabulary, dtype=torch.float64)
-        self._expected = torch.zeros(len(self._members), dtype=torch.float64)  # Σ_i P_i(g)
+        self._expected = torch.zeros(len(self.groups.names) + 1, dtype=torch.float64)  # Σ_i P_i(g)
         self._positions: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
@@ -63,28 +77,35 @@ class NextTokenStatistics:
     ) -> NextTokenStatistics:
         """The statistics of chunks of positions, each as `update` takes it."""
         statistics = cls(groups, **options)
-        for log_probs, target in chunks:
-            statistics.update(log_probs, target)
+        for logits, target in chunks:
+            statistics.update(logits, target)
         return statistics
 
-    def update(self, log_probs: Tensor, target: Tensor) -> None:
-        """Adds positions: log P (N, V), normalized, in nats, and targets y (N,) int64.
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        """Adds positions: logits (N, V), or log P, and targets y (N,) int64.
 
         ValueError for other shapes.
         """
-        if log_probs.shape != (target.numel(), len(self.counts)) or target.dim() != 1:
-            found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
+        if logits.shape != (target.numel(), len(self.counts)) or target.dim() != 1:
+            found = f"{tuple(logits.shape)} and {tuple(target.shape)}"
             raise ValueError(f"expected (N, {len(self.counts)}) and (N,), got {found}")
-        self._members = [tokens.to(log_probs.device) for tokens in self._members]
-        parts = []
-        for tokens in self._members:
-            # Probabilities may be too small for float32; of no tokens, the logarithm is −∞.
-            parts.append(log_probs.index_select(1, tokens).logsumexp(1).double())
-        parts.append(-log_probs.gather(1, target[:, None]).squeeze(1).double())
-        parts += [log_probs.argmax(1).double(), target.double()]
+        most, predicted = _largest(logits)
+        gap = logits.gather(1, target[:, None]).squeeze(1).double() - most.double()
+        parts = [*self._probabilities(logits, predicted).unbind(1), gap]
+        parts += [predicted.double(), target.double()]
         columns = torch.stack(parts, 1).cpu()  # at once, since this waits for a GPU
-        group_log_probs, nll = columns[:, :-3], columns[:, -3]  # N x (G + 1), N
+        # torch's softmax of many tokens, by up to 1e-4, does not quite add up to 1
+        columns[:, :-3] /= columns[:, :-4].sum(1, keepdim=True)
+        group_probs, of_predicted, gap = columns[:, :-4], *columns[:, -4:-2].unbind(1)
         predicted, target = columns[:, -2:].long().unbind(1)
+        nll = -(gap + of_predicted.log())
+        group_log_probs = group_probs.log()  # N x (G + 1); of no tokens, −∞
+        for column in self._columns.unique().tolist():
+            small = (group_probs[:, column] < LEAST).nonzero().squeeze(1)
+            if len(small):
+                rows = (logits - most[:, None])[small.to(logits.device)].double().cpu()
+                sums = rows[:, self._columns == column].logsumexp(1)
+                group_log_probs[small, column] = sums + of_predicted[small].log()
         group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)
         self.counts.index_add_(0, target, torch.ones_like(target))
@@ -187,6 +208,22 @@ class NextTokenStatistics:
             "expected a model that has not diverged"
         )
 
+    def _probabilities(self, logits: Tensor, predicted: Tensor) -> Tensor:
+        """P(g), and P of the predicted tokens (N,): (N, G + 2) in float64."""
+        rows = len(logits) if logits.is_cuda else max(1, CACHED_ELEMENTS // len(self._columns))
+        if self._order is not None:
+            self._order = self._order.to(logits.device)
+        found = logits.new_zeros(len(logits), len(self._expected) + 1, dtype=torch.float64)
+        for start in range(0, len(logits), max(1, rows)):
+            part = slice(start, start + rows)
+            probs = logits[part].softmax(1)
+            found[part, -1:] = probs.gather(1, predicted[part, None]).double()
+            if self._order is not None:
+                probs = probs.index_select(1, self._order)
+            for column, run in self._runs:
+                found[part, column] += probs[:, run].sum(1)
+        return found
+
     def _kept(self) -> tuple[Tensor, Tensor]:
         """log P(g) (N, G + 1) and targets (N,) of all positions."""
         log_probs, targets = zip(*self._positions, strict=True)
@@ -214,6 +251,18 @@ class NextTokenStatistics:
 
     def _sums(self, of_token: Tensor) -> dict[str, Any]:
         """Sums of numbers (V,) over the tokens of each group, and over all as `total`."""
-        by_column = of_token.new_zeros(len(self._members)).index_add_(0, self._columns, of_token)
+        by_column = of_token.new_zeros(len(self._expected)).index_add_(0, self._columns, of_token)
         sums = dict(zip(self.groups.names, by_column.tolist(), strict=False))
         return sums | {"total": of_token.sum().item()}
+
+
+def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest number of each row (N, V), and the first column that has it."""
+    if logits.is_cuda or logits.size(1) < 2 * BLOCK:
+        return logits.max(1)
+    # The maximum alone takes a quarter of the time of its place.
+    maxima = torch.stack([block.amax(1) for block in logits.split(BLOCK, 1)], 1)
+    start = maxima.argmax(1, keepdim=True) * BLOCK
+    columns = (start + torch.arange(BLOCK)).clamp(max=logits.size(1) - 1)  # N x BLOCK
+    most, place = logits.gather(1, columns).max(1, keepdim=True)
+    return most.squeeze(1), columns.gather(1, place).squeeze(1)

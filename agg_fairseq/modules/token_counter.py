@@ -1,13 +1,17 @@
 """Exact counts of each token over the last K updates."""
 
+import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..functional.gated_cross_entropy import HostCopy
+from ..functional.host_copy import HostCopy
+
+MOST_SLOTS = 4096  # whatever the window
 
 
 class TokenCounter(nn.Module):
@@ -20,9 +24,9 @@ class TokenCounter(nn.Module):
         all_reduce(counter.current)    # with several workers: sums its tokens over them
         counter.commit()               # the update took place; or counter.roll_back(): it was skipped
 
-    The window holds one slot per update, as the distinct tokens and their counts, on the CPU, to
-    which a GPU copies them while the next update runs. With `most_slots`, each holds
-    K / most_slots updates, which are forgotten together: memory is then bounded, whatever the text.
+    The window holds one slot per update, with one byte or so per distinct token (`pack`), on the
+    CPU, to which a GPU copies the counts while the next update runs. In a window of more than
+    `most_slots` updates, each slot holds K / most_slots of them, which are forgotten together.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -43,16 +47,17 @@ class TokenCounter(nn.Module):
     # No buffers: DistributedDataParallel replaces those by the ones of the first worker.
     updates: int  # in the window, at most K; 0 without a window
     window: int | None  # K
-    most_slots: int | None  # which hold K / most_slots updates each; None: one update in each
+    most_slots: int  # which hold ⌈K / most_slots⌉ updates each
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
         self.appearances = torch.zeros(vocabulary, dtype=torch.int64)
         self.current = torch.zeros_like(self.appearances)
-        self.updates, self.most_slots = 0, None
-        # tokens and counts, int32, on the CPU; and the number of updates
-        self._slots: deque[tuple[Tensor, Tensor, int]] = deque()
+        self.updates, self.most_slots = 0, MOST_SLOTS
+        self._slots: deque[tuple[bytes, int]] = deque()  # packed counts, of so many updates
+        self._open = torch.zeros(vocabulary if window else 0, dtype=torch.int64)  # on the CPU
+        self._open_updates = 0  # whose sum is `_open`, the counts that are in no slot yet
         self._arriving: HostCopy | None = None  # counts (V,) of the last update
         self.window = window
         if window is not None:
@@ -82,7 +87,9 @@ class TokenCounter(nn.Module):
         self._store_arrived()
         if self.window is not None:
             self.updates += 1
-            self._arriving = HostCopy(self.current.clone())
+            self._arriving = HostCopy(self.current)
+            if not self.current.is_cuda:
+                self._store_arrived()
         self.appearances += self.current
         self.current.zero_()
         self._evict()
@@ -92,30 +99,42 @@ class TokenCounter(nn.Module):
         self.current.zero_()
 
     def _store_arrived(self) -> None:
-        """Puts the counts of the last update into a slot, once they are on the CPU."""
+        """Adds the counts of the last update to those that are in no slot, once they are on the
+        CPU, and makes a slot of these when they are enough."""
         if self._arriving is None or self.window is None:
             return
-        counts = self._arriving.read()
-        updates, most = 1, 1 if self.most_slots is None else -(-self.window // self.most_slots)
-        if self._slots and self._slots[-1][2] < most:
-            tokens, last, before = self._slots.pop()
-            counts.index_add_(0, tokens.long(), last.long())
-            updates += before
-        tokens = counts.nonzero().squeeze(1)
-        self._slots.append((tokens.int(), counts[tokens].int(), updates))
+        self._open += self._arriving.read()
+        self._open_updates += 1
         self._arriving = None
+        if self._open_updates >= self._updates_per_slot:
+            self._close_slot()
+
+    @property
+    def _updates_per_slot(self) -> int:
+        return -(-(self.window or 1) // self.most_slots)
+
+    def _close_slot(self) -> None:
+        self._slots.append((pack(self._open), self._open_updates))
+        self._open.zero_()
+        self._open_updates = 0
 
     def _evict(self) -> None:
         while self.window is not None and self.updates > self.window:
-            tokens, counts, updates = self._slots.popleft()
+            if not self._slots:
+                self._close_slot()
+            packed, updates = self._slots.popleft()
             self.updates -= updates
-            self.appearances.index_add_(0, self._on_device(tokens), -self._on_device(counts))
+            self._add(*unpack(packed), sign=-1)
 
-    def _on_device(self, part: Tensor) -> Tensor:
-        """A part of a slot as int64 on the counter's device, copied without waiting."""
+    def _add(self, tokens: Tensor, counts: Tensor, sign: int = 1) -> None:
+        """Adds counts of tokens (n,), int64 on the CPU, to the sums."""
+        self.appearances.index_add_(0, self._on_device(tokens), self._on_device(counts), alpha=sign)
+
+    def _on_device(self, numbers: Tensor) -> Tensor:
+        """Numbers on the counter's device, copied without waiting."""
         on_gpu = self.appearances.is_cuda
-        part = part.pin_memory() if on_gpu else part
-        return part.to(self.appearances.device, non_blocking=on_gpu).long()
+        numbers = numbers.pin_memory() if on_gpu else numbers
+        return numbers.to(self.appearances.device, non_blocking=on_gpu)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy or a pickle, which has nothing on its way from a GPU."""
@@ -133,12 +152,14 @@ class TokenCounter(nn.Module):
         }
         if self.window is None:
             return (state | {"appearances": self.appearances.cpu().clone()},)
-        empty = torch.empty(0, dtype=torch.int32)
+        slots = [*self._slots]
+        if self._open_updates:
+            slots.append((pack(self._open), self._open_updates))
+        packed = np.frombuffer(b"".join(slot for slot, _ in slots), np.uint8)
         window = {
-            "sizes": torch.tensor([len(slot[0]) for slot in self._slots], dtype=torch.int64),
-            "updates": torch.tensor([slot[2] for slot in self._slots], dtype=torch.int64),
-            "tokens": torch.cat([empty, *(slot[0] for slot in self._slots)]),
-            "counts": torch.cat([empty, *(slot[1] for slot in self._slots)]),
+            "slots": torch.from_numpy(packed.copy()),
+            "bytes": torch.tensor([len(slot) for slot, _ in slots], dtype=torch.int64),
+            "updates": torch.tensor([updates for _, updates in slots], dtype=torch.int64),
         }
         return (state | window,)
 
@@ -157,18 +178,52 @@ class TokenCounter(nn.Module):
             found = state["window"]
             raise ValueError(f"TokenCounter: expected the window {self.window}, got {found}")
         self._slots.clear()
-        self._arriving = None
+        self._open.zero_()
+        self._arriving, self._open_updates, self.updates = None, 0, 0
         self.current.copy_(state["current"])
         if state["window"] is None:
             self.appearances.copy_(state["appearances"])
             return
-        tokens, counts = state["tokens"].cpu(), state["counts"].cpu()
-        sizes = state["sizes"].tolist()
-        updates = state["updates"].tolist() if "updates" in state else [1] * len(sizes)
-        self.updates = sum(updates)
-        slots = zip(tokens.split(sizes), counts.split(sizes), updates, strict=True)
-        for of_tokens, of_counts, number in slots:  # copies, no views of the whole
-            self._slots.append((of_tokens.clone(), of_counts.clone(), number))
-        self.appearances.zero_()
-        self.appearances.index_add_(0, self._on_device(tokens), self._on_device(counts))
         self.resize(state["window"])
+        self.appearances.zero_()
+        for packed, updates in saved_slots(state):
+            self._slots.append((packed, updates))
+            self._add(*unpack(packed))
+            self.updates += updates
+        if self._slots and self._slots[-1][1] < self._updates_per_slot:
+            packed, self._open_updates = self._slots.pop()
+            self._open.index_add_(0, *unpack(packed))
+
+
+def saved_slots(state: dict[str, Any]) -> list[tuple[bytes, int]]:
+    """The slots of a window in the state of a counter, each packed, of so many updates."""
+    if "tokens" in state:  # of version 0.2.0
+        sizes, slots = state["sizes"].tolist(), []
+        for part in torch.stack([state["tokens"], state["counts"]]).long().cpu().split(sizes, 1):
+            slots.append(
+                pack(torch.zeros(state["vocabulary"], dtype=torch.int64).index_add_(0, *part))
+            )
+    else:
+        saved, ends = state["slots"].cpu().numpy().tobytes(), state["bytes"].cumsum(0).tolist()
+        slots = [saved[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    updates = state["updates"].tolist() if "updates" in state else [1] * len(slots)
+    return list(zip(slots, updates, strict=True))
+
+
+def pack(counts: Tensor) -> bytes:
+    """Counts (V,) int64 below 2^31, on the CPU, as bytes: for the tokens that have any, how far
+    each is from the one before, and its count, as int32 whose first bytes come first, then their
+    second ones and so on, so that nearly all that is left to compress are runs of zeros."""
+    tokens = np.flatnonzero(counts.numpy())
+    numbers = np.stack([np.diff(tokens, prepend=0), counts.numpy()[tokens]]).astype("<i4")
+    planes = numbers.view(np.uint8).reshape(2, len(tokens), 4).transpose(0, 2, 1)
+    packer = zlib.compressobj(1, strategy=zlib.Z_RLE)
+    return packer.compress(planes.tobytes()) + packer.flush()
+
+
+def unpack(packed: bytes) -> tuple[Tensor, Tensor]:
+    """The tokens (n,) and their counts (n,), int64, of what `pack` returned."""
+    planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(2, 4, -1)
+    numbers = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<i4").reshape(2, -1)
+    distances, counts = torch.from_numpy(numbers.astype(np.int64))
+    return distances.cumsum(0), counts

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agg_gates, rare_tokens
-from ..functional.softmax_layer import compiled
+from ..functional.compiling import compiled
 from ..modules import TokenCounter
 from .likelihood import Average, Objective
 

@@ -4,12 +4,25 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..functional import Gates, cosine_regularizer, gated_likelihood, previous_tokens
-from ..functional.gated_cross_entropy import PositionOrder, check_weights, order_positions
+from ..functional import (
+    Chunk,
+    Gates,
+    Likelihood,
+    Loss,
+    Values,
+    adversarial_margin,
+    chunked,
+    cosine_regularizer,
+    previous_tokens,
+    top_odds,
+    unlikelihood,
+)
+from ..functional.compiling import compiled
+from ..functional.losses import check_weights
 from ..modules import TokenCounter
-from ..modules.linear_logits import leaves
 
 TERMS = ("ul_alpha", "adv_epsilon", "cosreg_gamma")
 """The options of an `Objective` that are weights of terms."""
@@ -20,7 +33,6 @@ Average = tuple[Any, Any]
 class MicroBatch(NamedTuple):
     """What an objective decides about a micro-batch before the model runs."""
 
-    order: PositionOrder  # of the targets: on a GPU, it is there when the loss is formed
     gates: Gates | None = None
     position_weight: Tensor | None = None  # (B, T), of the likelihood
     is_dummy: bool = False
@@ -63,7 +75,8 @@ class Objective(nn.Module):
         label_smoothing: ε in [0, 1], as in torch: ε/V for each token, the rest for the target.
         ul_alpha: weight of the unlikelihood of tokens seen earlier in their sequence, a row of the
             batch (Welleck et al. 2020); 0, here and in what follows, leaves a term out.
-        adv_epsilon: ε of adversarial training, as of `functional.gated_likelihood` (Wang et al. 2019).
+        adv_epsilon: ε of adversarial training, as of `functional.adversarial_margin` (Wang et al.
+            2019).
         cosreg_gamma: weight of `functional.cosine_regularizer` of W, once per update and not gated
             (Gao et al. 2019).
         ignore_index: the target at positions without one.
@@ -99,6 +112,7 @@ class Objective(nn.Module):
         self.ignore_index, self.padding_row = ignore_index, padding_row
         self.process_group = process_group
         self._is_checked = False
+        self.weight_versions: dict[int, int] = {}  # of each W, in the update under way
         self.counter = self.current_gates = None
 
     # What a subclass overrides.
@@ -138,16 +152,14 @@ class Objective(nn.Module):
         counted.
         """
         if not self.is_training:
-            return MicroBatch(order_positions(target, self.vocabulary, None, self.ignore_index))
+            return MicroBatch()
         counts = () if self.counter is None else (self.counter.current,)
         if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
             self.to(target.device)
         if not is_dummy:
             self.count(target)
         gates = self.gates(None if is_dummy else target)
-        rare = None if gates is None else gates.rare
-        order = order_positions(target, self.vocabulary, rare, self.ignore_index)
-        return MicroBatch(order, gates, self.position_weight(target), is_dummy)
+        return MicroBatch(gates, self.position_weight(target), is_dummy)
 
     # Its loop depends on the targets. torch.compiler.disable would import the compiler at once.
     @torch._disable_dynamo
@@ -160,76 +172,141 @@ class Objective(nn.Module):
         *,
         micro_batch: MicroBatch | None = None,
         denominator: int | None = None,
-        scale: float = 1.0,
-        softcap: float | None = None,
     ) -> ObjectiveOutput:
-        """The loss of a micro-batch.
+        """The loss of a micro-batch, by `functional.chunked`.
 
         Args:
             features: (B, T, D), the input of the output layer.
             weight: W (V, D).
             target: (B, T) int64 in [0, V), or `ignore_index`.
-            bias: this, `scale` and `softcap` as of `functional.gated_likelihood`.
+            bias: b (V,), gated like W.
             micro_batch: the result of `micro_batch`, for the same targets; None calls it.
-            denominator: as of `complete`; None is the number of targets.
+            denominator: as of `complete`.
         """
         micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
-        if self.counter is not None and self.is_training and not self._is_checked:
-            self._check_workers(features)
-        output = gated_likelihood(
+        if self.counter is not None and self.is_training and not micro_batch.is_dummy:
+            self._check_update(features, weight)
+        omega = micro_batch.position_weight
+        loss, values = chunked(
+            self.loss(weight, target, omega),
             features,
             weight,
             target,
             bias=bias,
             gates=micro_batch.gates,
-            position_weight=micro_batch.position_weight,
-            label_smoothing=self.label_smoothing,
-            candidates=previous_tokens(target, self.ignore_index) if self.ul_alpha else None,
-            ul_alpha=self.ul_alpha,
-            adv_epsilon=self.adv_epsilon if self.is_training else 0.0,
-            scale=scale,
-            softcap=softcap,
             ignore_index=self.ignore_index,
-            predict=self.predicts and self.is_training,
-            order=micro_batch.order,
+            bound=self.ul_alpha + (1.0 if omega is None else omega.abs().max().clamp(min=1e-6)),
         )
-        if output.prediction is not None and not micro_batch.is_dummy:
-            self.count_predictions(output.prediction, target)
-        targets = micro_batch.order.number
-        logged = self.to_log(micro_batch.gates)
-        for name, term in (("ul_loss", output.ul_loss), ("adv_loss", output.adv_loss)):
-            if term is not None:
-                logged[name] = term.sum() / math.log(2), targets
-        denominator = targets if denominator is None else denominator
-        return self.complete(output, weight, denominator, logged)
+        return self.complete(loss, values, weight, target, micro_batch, denominator)
+
+    def from_logits(
+        self,
+        logits: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        micro_batch: MicroBatch,
+        denominator: int | None = None,
+    ) -> ObjectiveOutput:
+        """The loss of logits (B, T, V), which a model formed by `functional.gated_linear` with the
+        gates of the micro-batch, and may have changed since.
+
+        Other arguments as those of `forward`. ValueError with `adv_epsilon`, which needs features.
+        """
+        if self.adv_epsilon and self.is_training:
+            raise ValueError(
+                "found adv_epsilon, which needs features; expected 0 with logits alone"
+            )
+        y, has_target = target.reshape(-1), target.reshape(-1) != self.ignore_index
+        chunk = Chunk(
+            torch.arange(len(y), device=y.device), y.where(has_target, 0), has_target, y[:0]
+        )
+        logits = logits.reshape(len(y), -1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        values = self.loss(weight, target, micro_batch.position_weight)(logits, chunk)
+        values = {name: one.where(has_target, 0).view(target.shape) for name, one in values.items()}
+        return self.complete(
+            values["losses"].sum(), values, weight, target, micro_batch, denominator
+        )
+
+    def loss(self, weight: Tensor, target: Tensor, position_weight: Tensor | None) -> Loss:
+        """The loss of logits for a micro-batch with targets (B, T)."""
+        omega = None if position_weight is None else position_weight.reshape(-1)
+        likelihood = Likelihood(self.label_smoothing, omega, self.predicts and self.is_training)
+        epsilon = self.adv_epsilon if self.is_training else 0.0
+        if not (epsilon or self.ul_alpha):
+            return likelihood
+        candidates = previous_tokens(target, self.ignore_index)
+
+        def terms(logits: Tensor, chunk: Chunk) -> Values:
+            lowered, margin = logits, None
+            if epsilon:
+                margin = adversarial_margin(chunk.features, weight[chunk.target], epsilon)
+                lowered = logits.scatter_add(1, chunk.target[:, None], margin[:, None])
+            odds = compiled(top_odds, (lowered,))
+            values = likelihood(lowered, chunk, odds)
+            if margin is not None:
+                values["adv_loss"] = values["nll"]
+                values["nll"] = nll_without_margin(values["nll"], margin)
+            if self.ul_alpha:
+                tokens = candidates.at(chunk.positions, chunk.target)
+                values["ul_loss"] = compiled(unlikelihood, (lowered, *tokens, odds))
+                values["losses"] = values["losses"] + self.ul_alpha * values["ul_loss"]
+            return values
+
+        return terms
 
     def complete(
-        self, output: Any, weight: Tensor, denominator: int, logged: dict[str, Average]
+        self,
+        loss: Tensor,
+        values: Values,
+        weight: Tensor,
+        target: Tensor,
+        micro_batch: MicroBatch,
+        denominator: int | None = None,
     ) -> ObjectiveOutput:
-        """Adds the terms of W (V, D) to the loss of a micro-batch.
+        """Adds the terms of W (V, D) to the loss of a micro-batch with targets (B, T), and counts
+        its predictions.
 
         Args:
-            output: `loss`, `losses` and `nll`, as of `CrossEntropyOutput`.
+            loss: the sum of `values["losses"]`, which carries the gradient.
+            values: of the positions, (B, T): `losses`, `nll`, maybe a `prediction`; all others are
+                logged, in bits per target.
             denominator: what this micro-batch adds to the number by which the loss of the update is
-                divided, so that the terms of W count once per update.
-            logged: what they log is added to it.
+                divided, so that the terms of W count once per update; None is the number of
+                targets.
         """
-        loss = output.loss
+        if "prediction" in values and not micro_batch.is_dummy:
+            self.count_predictions(values["prediction"], target)
+        targets = (target != self.ignore_index).sum()
+        logged = self.to_log(micro_batch.gates)
+        for name, value in values.items():
+            if name not in ("loss", "losses", "nll", "prediction"):
+                logged[name] = value.detach().sum() / math.log(2), targets
         if self.cosreg_gamma:
             cosreg = cosine_regularizer(weight, padding_row=self.padding_row)
             logged["cosreg"] = cosreg.detach(), 1
-            if denominator:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
-                loss = loss + denominator * self.cosreg_gamma * cosreg
-        return ObjectiveOutput(loss, output.losses, output.nll, logged)
+            factor = targets if denominator is None else denominator
+            if factor:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
+                loss = loss + factor * self.cosreg_gamma * cosreg
+        return ObjectiveOutput(loss, values["losses"].detach(), values["nll"].detach(), logged)
 
     # The end of an update.
 
-    def _check_workers(self, features: Tensor) -> None:
-        """Raises ValueError for the features of a model that works on one batch in several
-        workers, if it is not known which; FSDP gathers its parameters before."""
+    def _check_update(self, features: Tensor, weight: Tensor) -> None:
+        """Raises ValueError if W has changed since the last micro-batch, though the update has not
+        ended; and for the features of a model that works on one batch in several workers, if it is
+        not known which (FSDP gathers its parameters before)."""
+        version = self.weight_versions.setdefault(id(weight), weight._version)
+        if weight.is_leaf and version != weight._version:
+            raise ValueError(
+                "found that the weights have changed, but the update has not ended; call "
+                "commit_update() after each step of the optimizer"
+            )
+        if self._is_checked:
+            return
         self._is_checked = True
         if has_workers() and self.process_group is None:
-            if any(hasattr(parameter, "device_mesh") for parameter in leaves(features).values()):
+            if depends_on_shards(features):
                 raise ValueError(
                     "found a model with sharded parameters, whose workers may have the same batch; "
                     "expected process_group, the workers with batches of their own, such as "
@@ -248,11 +325,36 @@ class Objective(nn.Module):
 
     def commit_update(self) -> None:
         """Ends an update on every worker, after the step of the optimizer."""
+        self.weight_versions.clear()
         if self.counter is not None:
             self.sum_counts()
             self.counter.commit()
 
     def roll_back_update(self) -> None:
         """Forgets the micro-batches of an update whose step did not take place."""
+        self.weight_versions.clear()
         if self.counter is not None:
             self.counter.roll_back()
+
+
+def depends_on_shards(features: Tensor) -> bool:
+    """Does autograd lead from features to a parameter of which each worker holds a part?"""
+    waiting, seen = [features.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(getattr(node, "variable", None), "device_mesh"):
+            return True
+        waiting += [function for function, _ in node.next_functions]
+    return False
+
+
+def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
+    """−log P[y] (C,), from −log P'[y] where δ·h = `margin` (C,) was added to the target's logit.
+
+    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] − δ·h), so
+    that log A − z[y] − δ·h is −log P' + log(1 − P').
+    """
+    return F.softplus(nll + torch.log(-torch.expm1(-nll)) + margin).detach()

@@ -16,7 +16,6 @@ from ..checkpoints import Models
 from ..data.subwords import find_word
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
-from ..metrics.groups import GROUPS
 from . import style
 
 
@@ -39,7 +38,7 @@ def projection(
     members = {"tokens": slice(None)}
     if data is not None or train_text is not None:
         by_frequency = load_vocabulary(checkpoints, data, train_text).groups(groups)
-        members = {name: by_frequency.members(name) for name in GROUPS}
+        members = {name: by_frequency.members(name) for name in by_frequency.names}
     projected, ranges = [], []
     for model in checkpoints.values():
         points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
@@ -112,7 +111,7 @@ def similarity(
             axis, weight = next(axes), model.output_embedding.weight  # V x D
             cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
             points = {}
-            for group in GROUPS:
+            for group in members.names:
                 rows = members.members(group)
                 rows = rows[rows != token]
                 points[group] = (rank[rows].tolist(), cosines[rows].tolist())

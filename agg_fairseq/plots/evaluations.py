@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from ..columns import METRICS, column_titles
-from ..data.binarized import count_tokens, load_dictionary, training_pair
+from ..data.binarized import count_split, folders, load_dictionary, training_pair
 from ..errors import UserError
-from ..metrics.groups import MASS_GROUPS
+from ..metrics.groups import MASS_GROUPS, UNSEEN
 from ..names import HUMAN, UNIGRAM
 from ..result import Result
 from . import style
@@ -144,14 +144,17 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     human text.
 
     The groups are the tokens that make up the top 40%, next 30%, next 20% and last 10% of the
-    training text.
+    training text, and those that it never has (unseen).
 
     Args:
         evaluations: of `text_metrics` with `data`, all of the same split.
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-    columns = [("token_share", group) for group in MASS_GROUPS]
+    groups = [*MASS_GROUPS]
+    if any(UNSEEN in result.columns.get("token_share", ()) for result in evaluations.values()):
+        groups.append(UNSEEN)
+    columns = [("token_share", group) for group in groups]
     rows = _rows(evaluations, columns, "text-metrics --data DATA")
     if HUMAN in rows:
         rows[HUMAN] = rows.pop(HUMAN)  # the last
@@ -159,12 +162,12 @@ def token_shares(evaluations: Evaluations) -> style.Figure:
     width = 0.8 / len(rows)  # 0.2 of the distance between two groups is left free
     for index, (name, (_, percentages)) in enumerate(rows.items()):
         left = (index - (len(rows) - 1) / 2) * width
-        centers = [group + left for group in range(len(MASS_GROUPS))]
+        centers = [group + left for group in range(len(groups))]
         axis.bar(
             centers, percentages, width, label=style.legend_label(name), color=style.SHADES[index % 4],
             hatch="/" * (index // 4), edgecolor="white",
         )  # fmt: skip
-    axis.set_xticks(range(len(MASS_GROUPS)), MASS_GROUPS)
+    axis.set_xticks(range(len(groups)), groups)
     style.finish(axis, ylabel="% of tokens")
     return style.finish_figure(figure)
 
@@ -196,28 +199,26 @@ def _rows(
     return rows
 
 
-def frequencies(folders: Mapping[str, str | Path]) -> style.Figure:
+def frequencies(data: Mapping[str, str | Path]) -> style.Figure:
     """Draws the number of occurrences of each token in the training split, on a logarithmic scale,
     by its rank.
 
     A curve for each folder, or for each language of a parallel corpus.
 
     Args:
-        folders: written by `fairseq-preprocess`, by the names of the curves.
+        data: folders written by `fairseq-preprocess`, by the names of the curves.
 
     Reference: Gao et al. (2019), Fig. 3.
     """
     counts: dict[str, Tensor] = {}
-    for name, path in folders.items():
-        folder = Path(path)
-        if (folder / "dict.txt").is_file():
-            counts[name] = count_tokens(folder, load_dictionary(folder))
+    for name, path in data.items():
+        if (folders(path)[0] / "dict.txt").is_file():
+            counts[name] = count_split(path, load_dictionary(path))
             continue
-        pair = training_pair(folder)
-        for language in pair:
-            dictionary = load_dictionary(folder, f"dict.{language}.txt")
-            split = f"train.{'-'.join(pair)}.{language}"
-            counts[f"{name} {language}"] = count_tokens(folder, dictionary, split)
+        source, target = training_pair(path)
+        for pair in ((target, source), (source, target)):
+            dictionary = load_dictionary(path, f"dict.{pair[1]}.txt")
+            counts[f"{name} {pair[1]}"] = count_split(path, dictionary, languages=pair)
     figure, (axis,) = style.new_panels()
     for index, (name, of_tokens) in enumerate(counts.items()):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()

@@ -18,7 +18,6 @@ from ..checkpoints import Checkpoint
 from ..data.fairseq_logs import read_log
 from ..errors import UserError
 from ..evaluation.inputs import load_vocabulary
-from ..metrics.groups import GROUPS
 from . import style
 
 Runs = Mapping[str, Sequence[Checkpoint]]
@@ -27,22 +26,27 @@ Logs = Mapping[str, str | Path]
 
 def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types") -> style.Figure:
     """Draws the isotropy of frequent and of rare embeddings, and the mean cosine between the two,
-    over the updates.
+    over the updates; and of unseen ones, if there are any.
 
     Reference: Yu et al. (2022), Fig. 2.
     """
-    frequent, _, rare = _members(runs, data, groups)
-    titles = ("I(W) frequent", "I(W) rare", "cosine of rare and frequent")
+    members = _members(runs, data, groups)
+    members.pop("medium")
+    others = [group for group in members if group != "frequent"]
+    titles = [f"I(W) {group}" for group in members]
+    titles += [f"cosine, {group} and frequent" for group in others]
     figure, panels = style.new_panels(len(titles), width=4.0)
     for index, (name, checkpoints) in enumerate(runs.items()):
-        updates, of_frequent, of_rare, cosines = [], [], [], []
+        updates, curves = [], [[] for _ in titles]
         for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
             weight = checkpoint.output_embedding.weight
             updates.append(checkpoint.updates)
-            of_frequent.append(metrics.isotropy(weight[frequent]))
-            of_rare.append(metrics.isotropy(weight[rare]))
-            cosines.append(metrics.mean_cosine_between(weight[frequent], weight[rare]))
-        for axis, curve in zip(panels, (of_frequent, of_rare, cosines), strict=True):
+            rows = {group: weight[tokens] for group, tokens in members.items()}
+            values = [metrics.isotropy(rows[group]) for group in members]
+            values += [metrics.mean_cosine_between(rows["frequent"], rows[one]) for one in others]
+            for curve, value in zip(curves, values, strict=True):
+                curve.append(value)
+        for axis, curve in zip(panels, curves, strict=True):
             style.line(axis, index, updates, curve, name)
     for axis, title in zip(panels, titles, strict=True):
         style.finish(axis, title=title, xlabel="updates")
@@ -60,25 +64,26 @@ def inner_products_over_updates(
     members = _members(runs, data, groups)
     figure, panels = style.new_panels(len(runs), width=4.0, sharey=True)
     for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
-        updates, curves = [], ([], [], [])
+        updates, curves = [], {group: [] for group in members}
         for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
             weight = checkpoint.output_embedding.weight
             updates.append(checkpoint.updates)
-            for curve, tokens in zip(curves, members, strict=True):
-                curve.append(metrics.mean_inner_product(weight[tokens]))
-        for index, (group, curve) in enumerate(zip(GROUPS, curves, strict=True)):
+            for group, tokens in members.items():
+                curves[group].append(metrics.mean_inner_product(weight[tokens]))
+        for index, (group, curve) in enumerate(curves.items()):
             style.line(axis, index, updates, curve, group)
         style.finish(axis, title=name, xlabel="updates", ylabel="mean inner product")
     return style.finish_figure(figure)
 
 
-def _members(runs: Runs, data: str | Path, groups: str) -> list[Tensor]:
-    """The tokens (n,) of each of the three groups, for runs of one vocabulary."""
+def _members(runs: Runs, data: str | Path, groups: str) -> dict[str, Tensor]:
+    """The tokens (n,) of each group, for runs of one vocabulary."""
     models = {}
     for checkpoints in runs.values():
         for checkpoint in checkpoints:
             models[str(checkpoint)] = checkpoint
-    return list(map(load_vocabulary(models, data).groups(groups).members, GROUPS))
+    by_frequency = load_vocabulary(models, data).groups(groups)
+    return {group: by_frequency.members(group) for group in by_frequency.names}
 
 
 def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:

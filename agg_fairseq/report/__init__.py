@@ -129,7 +129,7 @@ def write_report(
     if checkpoints[baseline].languages is None:
         with section("Perplexity and predictions") as blocks:
             text = evaluation.BinarizedText(data, split)
-            result = evaluation.perplexity(checkpoints, text, device=device)
+            result = evaluation.perplexity(checkpoints, text, geometry=(), device=device)
             columns = dict(result.columns)
             for metric in metrics.Geometry._fields:  # another section has those of embeddings
                 columns.pop(metric, None)

@@ -26,7 +26,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
 from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.functional import gated_cross_entropy
-from agg_fairseq.functional.softmax_layer import chunk_rows
+from agg_fairseq.functional.chunks import chunk_rows
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 
@@ -126,9 +126,8 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
         torch.manual_seed(1)  # of dropout: the same for each model
         for sample in samples:
             model.zero_grad()
-            features, (weight, bias, *_) = layers.features_of(
-                model, sample["net_input"], "pushes and pulls"
-            )
+            features = layers.features_of_output(model, sample["net_input"], layer)
+            weight, bias = layer.weight, getattr(layer, "bias", None)
             kept = sample["target"] != task.target_dictionary.pad()
             h, y = features[kept], sample["target"][kept]
             gated_cross_entropy(h, weight, y, linear_bias=bias).backward()

@@ -26,7 +26,7 @@ once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/agg-f
 once agg-fairseq plot singular-values $(folders) -o $RUNS/agg-figure-3c.png
 
 # Tables 5 and 15: the paper's prefixes of 50 tokens, as WikiText-103 has them, continued greedily as by the authors'
-# evaluation.py, with the number of different tokens of each continuation.
+# evaluation.py, with the number of different tokens of each continuation up to its first </s>.
 for run in $(folders); do
   once agg-fairseq generate-lm $run --data $data/data-bin --prefixes $here/agg-tables-5-15.txt $bpe -o $run/texts.jsonl
 done

@@ -50,7 +50,7 @@ once agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.
 print python "$here/f2_table_9.py" $RUNS $rows
 table f2-table-9
 
-# Table 4 and texts of the appendix: the paper's prefixes, as WikiText-103 has them, with the share of very rare tokens in
+# Table 4 and texts of the appendix: the paper's prefixes, as WikiText-103 has them, with the very rare tokens per word of
 # each continuation.
 print python "$root/scripts/texts.py" $data $(in_folders table-4.jsonl)
 table f2-table-4

@@ -61,7 +61,7 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
 
 def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
     found = set()
-    for window in (5, 50_000):
+    for window in (5, 4000):
         counter = TokenCounter(100, window)
         drawn = torch.rand(window, 100).argsort(1)[:, :20].int().flatten()
         full = {
@@ -80,9 +80,5 @@ def test_the_work_and_memory_of_a_counter_do_not_depend_on_what_went_before():
                 found.add(mode.elements)
         assert counter.updates == window
     assert len(found) == 1, found
-    counter.get_extra_state()  # the last update is in a slot by then
-    stored = {}
-    for tokens, counts, *_ in counter._slots:
-        for storage in (tokens.untyped_storage(), counts.untyped_storage()):
-            stored[storage.data_ptr()] = storage.nbytes()
-    assert len(stored) == 2 * 50_000 and sum(stored.values()) == 50_000 * 20 * 8
+    assert len(counter._slots) == 4000
+    assert sum(len(packed) for packed, _ in counter._slots) < 4000 * 60

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.data.binarized import count_tokens, load_dictionary
+from agg_fairseq.data.binarized import count_split, load_dictionary
 from agg_fairseq.f2.frequency_classes import mefmax
 from tests.commands import run
 from tests.conftest import TRAINING, called, read_lines
@@ -102,7 +102,7 @@ def test_fine_tuning_keeps_the_classes_of_the_checkpoint(language_models, lm_dat
     data = shutil.copytree(lm_data, tmp_path / "data")  # of which other classes would be made
     for suffix in ("bin", "idx"):
         shutil.copy(data / f"valid.{suffix}", data / f"train.{suffix}")
-    anew = mefmax(count_tokens(data, load_dictionary(data)))
+    anew = mefmax(count_split(data, load_dictionary(data)))
     assert not anew.equal(start[f"{LAYER}.class_of_token"].long())
     for updates in (2, 4):  # the second is a resume, from the folder's own checkpoint
         options = ("--finetune-from-model", checkpoint, "--max-update", updates)

@@ -23,6 +23,7 @@ from fairseq.tasks import FairseqTask
 from fairseq_cli.train import cli_main
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
+from agg_fairseq.modules.token_counter import saved_slots, unpack
 from tests.conftest import ROOT, SMALL_LM, USER_DIR, options_of_workers
 from tests.forking import processes
 
@@ -272,11 +273,10 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     state = saved(run)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     assert state["open_update"] == max(expected) == 7
     (counter,) = state["objective"]["counter._extra_state"]
-    assert counter["window"] == len(counter["sizes"]) == 4
-    sizes = counter["sizes"].tolist()
-    slots = zip(counter["tokens"].split(sizes), counter["counts"].split(sizes), strict=True)
-    for update, (tokens, times) in enumerate(slots, 3):
-        assert tokens.long().repeat_interleave(times).tolist() == sorted(expected[update])
+    assert counter["window"] == len(slots := saved_slots(counter)) == 4
+    for update, (packed, _) in enumerate(slots, 3):
+        tokens, times = unpack(packed)
+        assert tokens.repeat_interleave(times).tolist() == sorted(expected[update])
     current = torch.bincount(torch.tensor(expected[7]), minlength=len(counter["current"]))
     assert counter["current"].equal(current)
 

@@ -181,6 +181,16 @@ def test_the_rule_on_a_text(clone, tmp_path):
     assert clone.run("ours/rule.sh", **variables).stdout.splitlines()[-2:] == [smaller, larger]
 
 
+def test_optimizers_of_the_output_embedding(clone, tmp_path):
+    """Gradient descent does not favor pushes, and the step of Muon has no scale for each entry."""
+    write_splits(tmp_path / "multi30k", documentation(), 1200, 100, 100, suffix=".de")
+    given = {"SIZE": "tiny", "DATA": tmp_path, "RUNS": tmp_path / "runs"}
+    given["MODELS"] = "adamw-0.98-rest-muon sgd muon"
+    table = rows(clone.run("ours/optimizers.sh", **given).stdout)
+    assert [table[row][-1] for row in ("sgd", "muon")] == ["1.00", "—"]
+    assert float(table["adamw-0.98-rest-muon"][0]) > 1
+
+
 def test_every_script_and_program_was_run(clone, request):
     """By the tests above, if all of them were."""
     here = {item.originalname for item in request.session.items if item.path == request.path}

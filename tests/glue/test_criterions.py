@@ -145,11 +145,12 @@ def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
     ("alpha", "level", "epochs"), [(0.3, "INFO", 10), (0.9, "WARNING", 9)], ids=["usual", "odd"]
 )
 def test_what_is_told_before_the_training(lm_data, caplog, alpha, level, epochs):
-    """What is rare; that more than half of the tokens is much; and that the window is long."""
+    """What is rare in an epoch, of one of two shards; that more than half of the tokens is much;
+    and that the window is long."""
     caplog.set_level("INFO")
     updates = len(batches(*build(lm_data)[:2]))
     options = ("--criterion", "agg", "--agg-alpha", alpha, "--max-update", epochs * updates)
-    trainer, _ = trainer_for(lm_data, *options)
+    trainer, _ = trainer_for(f"{lm_data}:{lm_data}", *options)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
     rare = (counts / updates < alpha) & ~trainer.criterion.objective.excluded & (counts > 0)
@@ -219,7 +220,8 @@ def test_counts_fit_a_criterion_on_a_gpu(name, options, monkeypatch, caplog):
     """fairseq's trainer moves a criterion first, and the counts come later, on the CPU; `meta`
     stands for a GPU."""
     made = criterion(name, OutputLayerTask(64), **options).to("meta")
-    monkeypatch.setattr(made, "count_targets", lambda: torch.arange(64))
+    monkeypatch.setattr(made, "count_targets", lambda *_: torch.arange(64))
+    made.train_iterator = types.SimpleNamespace(epoch=1)
     monkeypatch.setattr(made, "_updates_of_epoch", lambda: 100, raising=False)
     caplog.set_level("INFO")
     made.prepare()

@@ -45,10 +45,10 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     assert f"matrix:{MATRIX}(tied)|" in printed and "specials-included" in printed
     result, w = read_result(target), Checkpoint(lm_runs / "mle").output_embedding.weight
     for measure, value in geometry(w)._asdict().items():
-        assert result["mle"][measure]["total"] == value
+        assert result["mle"][measure]["total"] == pytest.approx(value, rel=1e-9)
     assert result["mle"]["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
     values = result["mle"]["singular_values"]
-    assert values == singular_values(w).tolist()
+    assert values == pytest.approx(singular_values(w).tolist(), rel=1e-9)
     assert result["mle"]["singular_value"]["σ2"] == values[1]
     words = (~BinarizedVocabulary.load(lm_data).excluded).sum()
     assert sum(result.facts["groups"].values()) == words
@@ -267,6 +267,15 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
     found = cells(run(capsys, "align-sim", reverse, *options))
     assert found["reverse"]["AlignSim frequent"] == f"{of_mle[source].mean():.4f}"
+    printed = run(capsys, "neighbors", path, "--data", mt_data, "--words", "w0", "t0")
+    assert "| w0‡ |" in printed and "| t0  |" in printed and "|†:rare|‡:unseen|" in printed
+    # in two folders, of which each has a further part in the other direction
+    data = shutil.copytree(mt_data, tmp_path / "two")
+    for file in data.glob("train.en-de.*"):
+        shutil.copy(file, data / file.name.replace("train.en-de", "train1.de-en"))
+    twice = write_lines(tmp_path / "twice", read_lines(links) * 4)
+    counted_twice = read_links(twice, load_parallel(f"{data}:{data}", ("en", "de")))
+    assert counted_twice.count.equal(4 * counted.count)
 
 
 def test_align_sim_refuses(mt_data, links, tmp_path, capsys):

@@ -13,15 +13,25 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils, indexed_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.trainer import Trainer
 from fairseq.utils import import_user_module
 
 import agg_fairseq
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.data.binarized import count_tokens, load_dictionary, training_counts
+from agg_fairseq.data.binarized import (
+    count_split,
+    excluded_tokens,
+    load_dictionary,
+    training_counts,
+)
+from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation import text_metrics
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin.models import build_model
-from tests.commands import TRANSLATION, save_checkpoint
+from agg_fairseq.metrics import frequency_mass_groups
+from agg_fairseq.plots import frequencies
+from tests.commands import LANGUAGE_MODEL, TRANSLATION, save_checkpoint
 from tests.conftest import ROOT, USER_DIR, run_command
 from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for
 from tests.unit.test_pages import PAGES, README
@@ -173,20 +183,75 @@ def test_a_checkpoint_of_fairseq_0_9_of_another_criterion(lm_data, tmp_path):
     assert torch.equal(found(tokens)[0], model.eval()(tokens)[0])
 
 
-def test_counts_are_those_of_all_parts_of_the_split(lm_data, tmp_path):
+def test_whatever_reads_counts_reads_all_parts_and_folders(lm_data, tmp_path):
     """The tokens beyond the head of a dictionary count as the unknown word."""
     data = shutil.copytree(lm_data, tmp_path / "bin")
-    _, task, *_ = build(data, "--criterion", "mle", "--output-dictionary-size", 30)
-    whole, unknown = count_tokens(data, task.dictionary), task.dictionary.unk()
-    expected = whole[:30].clone()
-    expected[unknown] += whole[30:].sum()
-    assert training_counts(task, "train").equal(expected)
-    for suffix in ("bin", "idx"):
-        # fairseq reads it as more of train
+    for suffix in ("bin", "idx"):  # fairseq reads it as more of train
         shutil.copy(data / f"valid.{suffix}", data / f"train1.{suffix}")
-    _, task, *_ = build(data, "--criterion", "mle")
-    whole += count_tokens(data, task.dictionary, "valid")
-    assert training_counts(task, "train").equal(whole)
+    both, dictionary = f"{data}:{lm_data}", load_dictionary(lm_data)
+    part = count_split(data, dictionary, combine=False)
+    whole = 2 * part + count_split(data, dictionary, "valid")
+    assert BinarizedVocabulary.load(both).counts.equal(whole)
+    curve = frequencies({"both": both}).axes[0].lines[0].get_ydata()
+    assert list(curve) == sorted(whole[whole > 0].tolist(), reverse=True)
+    texts = tmp_path / "t.jsonl"
+    texts.write_text(json.dumps(dict.fromkeys(("prefix", "continuation", "reference"), "w0 w1")))
+    groups = frequency_mass_groups(whole, excluded=excluded_tokens(dictionary)).sizes()
+    assert text_metrics({"t": texts}, both).facts["groups"] == groups
+    _, task, *_ = build(both, "--criterion", "mle", "--output-dictionary-size", 30)
+    for epoch, expected in ((None, whole), (2, part), (4, part)):
+        head = expected[:30].clone()
+        head[dictionary.unk()] += expected[30:].sum()
+        assert training_counts(task, "train", epoch=epoch).equal(head)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("lm", "--sample-break-mode eos --tokens-per-sample 8"),
+        ("lm", "--sample-break-mode eos --max-tokens 9"),
+        ("lm", "--sample-break-mode complete --tokens-per-sample 8"),
+        ("lm", "--shorten-method truncate --tokens-per-sample 8"),
+        ("lm", "--add-bos-token"),
+        ("mt", "--max-source-positions 8"),
+        ("mt", "--max-target-positions 9 --truncate-source"),
+        ("mt", "--upsample-primary 3"),
+    ],
+)
+def test_counts_are_of_what_is_trained_on(kind, options, lm_data, mt_data, tmp_path, caplog):
+    """Those of the batches of an epoch, in two parts, for gates, output layers and measures. The log
+    has the difference; models of other counts are refused."""
+    caplog.set_level("INFO")
+    data = shutil.copytree(lm_data if kind == "lm" else mt_data, tmp_path / "bin")
+    for path in data.glob("valid.*"):
+        shutil.copy(path, data / path.name.replace("valid", "train1"))
+    base = (*LM, "--arch", "transformer_lm_unigram")
+    base = base if kind == "lm" else (*MT, "--upsample-primary", "1")
+    agps = ("--criterion", "agps", "--agps-rare-rank", 20)
+    cfg = configuration(data, *agps, *options.split(), base=base)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
+    expected = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
+    for batch in trainer.get_train_iterator(1).next_epoch_itr(shuffle=False):
+        expected += torch.bincount(batch["target"].flatten(), minlength=len(expected))
+    expected[task.target_dictionary.pad()] = 0
+    assert trainer.criterion.objective.counts.equal(expected)
+    trainer.consolidate_optimizer()  # builds it
+    if kind == "lm":
+        assert model.decoder.output_projection.counts.equal(expected)
+    trainer.save_checkpoint(str(tmp_path / "c.pt"), {"train_iterator": {"epoch": 1}})
+    models = {"model": Checkpoint(tmp_path / "c.pt")}
+    assert load_vocabulary(models, f"{data}:{data}").counts.equal(2 * expected)
+    whole = BinarizedVocabulary.load(data, models["model"].languages).counts
+    skips = f" of {whole.sum():,}, since training skips or cuts the others,"
+    skips *= int(expected.sum() < whole.sum())
+    assert f"found {expected.sum():,} target tokens{skips} in train" in caplog.text
+    other = LANGUAGE_MODEL if kind == "lm" else {**TRANSLATION, "upsample_primary": 1}
+    weight = torch.randn(len(expected), 4)
+    models["other"] = Checkpoint(save_checkpoint(tmp_path / "o.pt", weight, other))
+    with pytest.raises(UserError, match=f"found {whole.sum():,} training targets in .*; measure"):
+        load_vocabulary(models, data)
 
 
 @pytest.mark.parametrize("implementation", ["raw", "cached"])
@@ -200,30 +265,12 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
             builder.add_item(sentence)
         builder.finalize(str(tmp_path / "train.idx"))
-    expected = count_tokens(lm_data, dictionary)
-    assert torch.equal(count_tokens(tmp_path, dictionary), expected)
+    expected = count_split(lm_data, dictionary)
+    assert torch.equal(count_split(tmp_path, dictionary), expected)
     if implementation == "cached":
         (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:-4])
         with pytest.raises(UserError, match="bytes, where the .idx says"):
-            count_tokens(tmp_path, dictionary)
-
-
-def test_the_first_part_counts_as_often_as_it_is_read(mt_data, tmp_path):
-    """Covers --upsample-primary, of which a language model has none."""
-    data = shutil.copytree(mt_data, tmp_path / "bin")
-    for path in data.glob("valid.*"):
-        shutil.copy(path, data / path.name.replace("valid", "train1"))
-    cfg = configuration(data, "--criterion", "mle", "--upsample-primary", 3, base=MT)
-    task = tasks.setup_task(cfg.task)
-    task.load_dataset("train", combine=True)
-    expected = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
-    for item in task.dataset("train"):
-        expected += torch.bincount(item["target"], minlength=len(expected))
-    assert torch.equal(training_counts(task, "train"), expected)
-    options = {**TRANSLATION, "upsample_primary": 3}
-    model = save_checkpoint(tmp_path / "c.pt", torch.randn(len(expected), 4), options)
-    found = load_vocabulary({"model": Checkpoint(model)}, f"{data}:{data}")  # two shards
-    assert torch.equal(found.counts, 2 * expected), "in measures as in training"
+            count_split(tmp_path, dictionary)
 
 
 def test_the_pages_name_every_criterion():

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import load_dictionary, read_tokens
 from agg_fairseq.data.subwords import TokenizerOptions
+from agg_fairseq.fairseq_plugin import decoding
 from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.commands import cells, read_result, refused, run, save_model, table
@@ -47,24 +48,27 @@ class Bigrams(torch.nn.Module):
         return self.logits[tokens].clone(), None
 
 
-def test_draws_follow_the_renormalized_probabilities():
-    """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9; and none of
-    probability 0. The same for the same seed; torch's own numbers are left alone."""
+def test_draws_follow_the_renormalized_probabilities(monkeypatch):
+    """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9, which are also those
+    that have 0.75, as 3 of the 4 have of all; the 2 likeliest have 0.7; none of probability 0."""
     model = torch.nn.Module()
     model.decoder = Bigrams(torch.tensor([2.0, 4.0, 1.0, 3.0, 0.0]).log().repeat(5, 1))
-    prefixes = torch.zeros(2000, 1, dtype=torch.int64)
+    prefixes, draws = torch.zeros(2000, 1, dtype=torch.int64), torch.rand(2000, 5)
 
-    def sampled(topk, seed=1):
-        generator = torch.Generator().manual_seed(seed)
-        return continuation(model, prefixes, 5, topk=topk, generator=generator)
+    def shares(**options):
+        found = continuation(model, prefixes, 5, draws=draws, **options)
+        return torch.bincount(found.flatten(), minlength=5) / found.numel()
 
-    state, found = torch.get_rng_state(), sampled(3)
-    shares = torch.bincount(found.flatten(), minlength=5) / found.numel()
-    # 4 deviations
-    torch.testing.assert_close(shares, torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), atol=0.02, rtol=0)
-    assert torch.equal(sampled(3), found) and not torch.equal(sampled(3, seed=2), found)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert sampled(5).max() == 3 and (sampled(1) == 1).all()
+    three, two = torch.tensor([2 / 9, 4 / 9, 0, 3 / 9, 0]), torch.tensor([0, 4 / 7, 0, 3 / 7, 0])
+    for options, expected in (
+        ({"topk": 3}, three), ({"topp": 0.75}, three), ({"topp": 0.69}, two),
+        ({"topk": 3, "topp": 0.79}, three), ({"topk": 3, "topp": 0.77}, two),
+    ):  # fmt: skip
+        for most in (4096, 2):  # of which the first sorts all
+            monkeypatch.setattr(decoding, "MOST_SORTED", most)
+            # 4 deviations
+            torch.testing.assert_close(shares(**options), expected, atol=0.02, rtol=0)
+    assert shares(topk=5)[4] == 0 and shares(topp=1)[4] == 0 and shares(topk=1)[1] == 1
     assert (continuation(model, prefixes, 5) == 1).all()
     assert (continuation(model, prefixes, 5, forbidden=(1,)) == 3).all()
 
@@ -91,7 +95,7 @@ def generate(lm_data, tmp_path, capsys):
 def stream(lm_data):
     """The words of the test split, as the dictionary has them."""
     dictionary = load_dictionary(lm_data)
-    tokens = next(read_tokens(lm_data, dictionary, "test"))
+    tokens = next(read_tokens(lm_data / "test", dictionary))
     return [dictionary[token] for token in tokens]
 
 
@@ -206,11 +210,11 @@ def test_columns_of_text_metrics(tmp_path, capsys):
 
 
 def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
-    """Of the most frequent word, and of the rarest one, the last in the dictionary; `never` is in
-    no group."""
+    """Of the most frequent word, and of the rarest one, the last in the dictionary; a text of
+    another dictionary is refused."""
     words = [line.split()[0] for line in read_lines(lm_data / "dict.txt")]
     rarest = next(word for word in reversed(words) if not word.startswith("madeupword"))
-    texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 never", f"{rarest} </s>"])
+    texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 <unk>", f"{rarest} </s>"])
     path = write_texts(tmp_path / "m.jsonl", *texts)
     printed = run(capsys, "text-metrics", path, "--data", lm_data)
     table = cells(printed)
@@ -218,14 +222,17 @@ def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
         assert table[row]["frequent (%)"] == frequent
         assert table[row]["very rare (%)"] == very_rare
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
+    other = write_texts(tmp_path / "other.jsonl", ["w0 never"], ["w0"])
+    words = "found 1 of 2 tokens of other, such as 'never', not in dict.txt; expected the model's"
+    assert words in refused(capsys, "text-metrics", other, "--data", lm_data)
 
 
 def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
     """Of one text there is no Self-BLEU, and of empty ones there are no frequencies."""
     for continuations, references, empty in (
-        (["a", "b"], ["", ""], {"KLD", "MSJ-1"}),
-        (["a"], ["a b"], {"SB-1"}),
-        (["", ""], ["a", "b"], {"KLD", "frequent (%)"}),
+        (["w0", "w1"], ["", ""], {"KLD", "MSJ-1"}),
+        (["w0"], ["w0 w1"], {"SB-1"}),
+        (["", ""], ["w0", "w1"], {"KLD", "frequent (%)"}),
     ):
         path = write_texts(tmp_path / "m.jsonl", continuations, references)
         printed = cells(run(capsys, "text-metrics", path, "--data", lm_data))

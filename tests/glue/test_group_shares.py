@@ -2,14 +2,18 @@
 and freezing agree on what is rare."""
 
 import math
+import re
+import shutil
 
 import pytest
 import torch
 
-from agg_fairseq.data.binarized import count_tokens, excluded_tokens, load_dictionary
+from agg_fairseq.data.binarized import count_split, excluded_tokens, load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import group_shares
+from agg_fairseq.evaluation.group_shares import prediction
+from agg_fairseq.functional import rare_tokens, rarest
 from agg_fairseq.metrics import frequency_groups
 from tests.commands import cells, run
 from tests.conftest import preprocessed
@@ -17,12 +21,16 @@ from tests.small_trainings import build
 from tests.small_transformers import save_word_tokenizer
 
 
-def test_shares_of_a_binarized_text(lm_data):
-    result, dictionary = group_shares(lm_data), load_dictionary(lm_data)
-    train, excluded = count_tokens(lm_data, dictionary), excluded_tokens(dictionary)
+def test_shares_of_a_binarized_text(lm_data, tmp_path):
+    """valid1 is no part of valid, as train1 is of train."""
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    for ending in ("bin", "idx"):
+        shutil.copy(data / f"test.{ending}", data / f"valid1.{ending}")
+    result, dictionary = group_shares(data), load_dictionary(lm_data)
+    train, excluded = count_split(lm_data, dictionary), excluded_tokens(dictionary)
     rare = frequency_groups(train, excluded=excluded).members("rare")
     for split in ("train", "valid", "test"):
-        counts = count_tokens(lm_data, dictionary, split)
+        counts = count_split(lm_data, dictionary, split)
         share = (counts[rare].sum() / counts.sum()).item()
         assert result["rare"]["target_share"][split] == pytest.approx(share)
     assert result["total"]["types"] == (train > 0).sum(), "with special tokens"
@@ -52,13 +60,50 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
     assert found["target_share"]["train.txt"] == pytest.approx(0.4)
     change = (math.log(2) / 0.3 * (1 - math.exp(-0.4))) ** 0.4 - 1
     assert found["change_by_beta2"] == pytest.approx(change, rel=1e-9)
-    words = "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3%, unreliable"
+    words = (
+        "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3% by the rule; s above 30% was never"
+    )
     assert counted.facts["prediction"].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("change", "s", "words"),
+    [
+        (0.0, 0.0, "nothing is forgotten: keep β₂"),
+        (0.0, 0.12, "s = 12.0%: no larger β₂ was measured: keep β₂"),
+        (-0.001, 0.004, "-0.1% by the rule; with s below 1%, nearly nothing was gained: keep β₂"),
+        (-0.014, 0.05, "-1.4% by the rule; with s of 5% to 10%, -3.6% to -7.5% was measured"),
+        (-0.708, 0.59, "-70.8% by the rule; s above 30% was never measured"),
+    ],
+)
+def test_a_prediction_is_what_was_measured(change, s, words):
+    assert prediction(change, s, 100_000, 8, 0.005).endswith(words)
+    if 100 * s >= 1 and change:
+        doubtful = prediction(change, s, 99_999, 8.5, 0.0051)
+        for caveat in ("without the 0.5% of targets", "below 100,000 tokens", "more than 8 epochs"):
+            assert caveat in doubtful
+
+
+def test_the_window_and_alpha_of_a_text(lm_data, capsys):
+    """K = 2N, and the α with which the same tokens are rare in an epoch."""
+    dictionary = load_dictionary(lm_data)
+    counts, excluded = count_split(lm_data, dictionary), excluded_tokens(dictionary)
+    result = group_shares(lm_data, tokens_per_update=8, rare_fraction=0.9)
+    window, fraction, alpha = map(float, re.findall(r" ([\d.]+)(?= |,|$)", result.facts["window"]))
+    assert window == math.ceil(2 * result["rarest 90%"]["updates_per_occurrence"])
+    rare = rare_tokens(counts, counts.sum() / 8, alpha=alpha, excluded=excluded)
+    assert rare.equal(rarest(counts, fraction, excluded)) and fraction == 0.9
+    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8, "--beta2", 0.999)
+    assert "\nnothing is forgotten: keep β₂\n" in printed and "AGG" not in printed
+    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8)
+    assert "above half an epoch of 123, since the rarest 30% occur fewer than four" in printed
 
 
 def test_group_shares_refuses_options(lm_data):
     with pytest.raises(UserError, match="--beta2: found it without --tokens-per-update"):
         group_shares(lm_data, beta2=0.98)
+    with pytest.raises(UserError, match="--epochs: found it without --beta2"):
+        group_shares(lm_data, epochs=2)
     with pytest.raises(UserError, match="--tokenizer: found none for the text"):
         group_shares(lm_data / "dict.txt")
 

@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.data.binarized import count_tokens
+from agg_fairseq.data.binarized import count_split
 from agg_fairseq.errors import UserError
 from tests.hostile import AMOUNTS, fuzz
 
@@ -108,7 +109,7 @@ def test_a_damaged_split_is_whole_or_refused(files, suffix, tmp_path):
     def check(content):
         path.write_bytes(content)
         try:
-            counts = count_tokens(tmp_path, Dictionary())
+            counts = count_split(tmp_path, Dictionary())
         except UserError as error:
             assert "run fairseq-preprocess again" in str(error) and "\n" not in str(error)
             return
@@ -122,8 +123,19 @@ def test_a_damaged_split_is_whole_or_refused(files, suffix, tmp_path):
     fuzz(check, path.read_bytes(), files)
 
 
+def test_a_damaged_part_of_a_split_is_not_absent(tmp_path):
+    """fairseq takes a part whose .idx has another first byte for the end of the split."""
+    split(tmp_path, [[0, 1, 2], [3, 2]])
+    for suffix in ("bin", "idx"):
+        shutil.copy(tmp_path / f"train.{suffix}", tmp_path / f"train1.{suffix}")
+    index = tmp_path / "train1.idx"
+    index.write_bytes(b"X" + index.read_bytes()[1:])
+    with pytest.raises(UserError, match="train1: unreadable .idx"):
+        count_split(tmp_path, Dictionary())
+
+
 @pytest.mark.parametrize("token", [-1, 2**31 - 1])
 def test_a_token_beyond_the_dictionary_is_refused(token, tmp_path):
     split(tmp_path, [[0, token, 2]], dtype=np.int32)
     with pytest.raises(UserError, match=f"found token {token}, beyond all 4"):
-        count_tokens(tmp_path, Dictionary())
+        count_split(tmp_path, Dictionary())

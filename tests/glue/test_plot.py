@@ -11,7 +11,7 @@ import torch
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES
 from agg_fairseq.errors import UserError
-from agg_fairseq.metrics.groups import MASS_GROUPS
+from agg_fairseq.metrics.groups import MASS_GROUPS, UNSEEN
 from agg_fairseq.result import Result
 from tests.commands import refused, run
 from tests.conftest import write_lines
@@ -49,7 +49,7 @@ def inputs(lm_runs, lm_data, eval_json, texts_json):
     return {
         "projection": ([*runs, *data], ["mle", "agg", "frequent", "medium", "rare"]),
         "singular-values": (runs, ["mle", "agg", "index"]),
-        "isotropy": ([*runs, *data], ["agg", "I(W) rare", "cosine of rare and frequent"]),
+        "isotropy": ([*runs, *data], ["agg", "I(W) rare", "cosine, rare and frequent"]),
         "inner-products": ([*runs, *data], ["agg", "rare", "mean inner product"]),
         "rare-tokens": (logs[1:], ["agg", "updates"]),
         "learning-curves": (logs, ["mle", "agg", "training", "valid", "perplexity"]),
@@ -77,9 +77,10 @@ def test_every_picture_is_drawn(picture, inputs, tmp_path, capsys):
 @pytest.mark.grid(2)
 @pytest.mark.parametrize("picture", ["isotropy", "inner-products", "projection", "similarity"])
 def test_empty_groups_and_names_like_markup(picture, inputs, tmp_path, capsys, monkeypatch):
-    """No token is rarer than 1e-5: what needs such tokens is not defined, and not in the legend."""
-    counting = "agg_fairseq.data.vocabulary.count_split"
-    monkeypatch.setattr(counting, lambda data, known, *_: torch.ones(len(known)).long())
+    """No token that occurs is rarer than 1e-5: what needs such tokens is not defined, and not in
+    the legend. Those that never occur, half of them, are."""
+    counting = "agg_fairseq.fairseq_plugin.models.from_checkpoint.training_counts"
+    monkeypatch.setattr(counting, lambda task, *_: torch.arange(len(task.dictionary)) % 2)
     names, svg = ("lr$\\frac$", "_mle"), tmp_path / "a.svg"
     options = ("--groups", "frequency", "--name", *names)
     with warnings.catch_warnings():
@@ -89,6 +90,7 @@ def test_empty_groups_and_names_like_markup(picture, inputs, tmp_path, capsys, m
     assert text.count("<!-- not defined -->") == (2 if picture == "isotropy" else 0)
     assert ("<!-- frequent -->" in text) == (picture != "isotropy")
     assert "<!-- rare -->" not in text and "<!-- medium -->" not in text
+    assert f"<!-- {'I(W) ' * (picture == 'isotropy')}unseen -->" in text
     for name in names:
         assert f"<!-- {'w0, ' * (picture == 'similarity')}{name} -->" in text
 
@@ -127,6 +129,11 @@ def of_models(*models):
 
 def test_token_shares_of_several_files():
     draw, one = PICTURES["token-shares"][0], of_texts(mle=0.5, human=0.2)
+    one.columns["token_share"] = (*MASS_GROUPS, UNSEEN)
+    one["mle"]["token_share"][UNSEEN] = one["human"]["token_share"][UNSEEN] = 0.1
+    figure = draw({"one": one})
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()][-1] == UNSEEN
+    one.columns["token_share"] = MASS_GROUPS
     figure = draw({"one": one, "other": of_texts(other=0.5, human=0.2)})
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "other", "human"]
     assert len(draw({"without human": of_texts(mle=0.5)}).axes[0].containers) == 1

@@ -1,5 +1,5 @@
 """`torchrun … -m tests.integrations.sharding FOLDER` writes the parameters after six updates with
-`GatedLoss`, for several ways to share the work, some resumed in their middle; `main` called by one
+`GatedHead`, for several ways to share the work, some resumed in their middle; `main` called by one
 process, those of trainings by one."""
 
 import os
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
 
 UPDATES, ROWS = 6, 4
@@ -51,7 +51,7 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
     """The parameters, whole, and the counts after some updates from a state of the same kind."""
     model = MODELS[kind]().double()
     is_agps = kind == "agps"
-    gated = GatedLoss(
+    gated = GatedHead(
         model, **({**AGPS, "counts": torch.arange(VOCABULARY).flip(0)} if is_agps else AGG)
     )
     if state is not None:
@@ -82,19 +82,39 @@ def whole(model):
     return {name: one.full_tensor() if hasattr(one, "full_tensor") else one for name, one in state}
 
 
+def listen_to_fsdp():
+    """accelerate leaves `fsdp=True` out on a CPU; afterwards, it does not."""
+    from accelerate.state import AcceleratorState, DistributedType
+
+    before = AcceleratorState.__init__
+
+    def init(self, *arguments, fsdp_plugin=None, **options):
+        before(self, *arguments, fsdp_plugin=fsdp_plugin, **options)
+        self.fsdp_plugin = fsdp_plugin or getattr(self, "fsdp_plugin", None)
+        if self.fsdp_plugin is not None:
+            self.distributed_type = DistributedType.FSDP
+
+    AcceleratorState.__init__ = init
+
+
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
     model = untied()
-    gated = GatedLoss(model, **AGG)
+    gated = GatedHead(model, **AGG)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
     more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
-    more |= {"fsdp": True, "fsdp_config": config} if is_sharded else {}
+    if is_sharded:
+        listen_to_fsdp()
+        more |= {"fsdp": True, "fsdp_config": config, "save_strategy": "no"}
     training = trainer(
         model, folder, gated, dataset(ROWS * UPDATES), per_device_train_batch_size=ROWS // WORKERS, learning_rate=0.1,
-        gradient_accumulation_steps=2, optim="sgd", num_train_epochs=2, save_strategy="steps", save_steps=UPDATES // 2,
-        **more,
+        gradient_accumulation_steps=2, optim="sgd", num_train_epochs=2, save_steps=UPDATES // 2,
+        **{"save_strategy": "steps", **more},
     )  # fmt: skip
     training.train(resume_from_checkpoint=resume)
+    assert (
+        training.accelerator.is_fsdp2 == hasattr(model.lm_head.weight, "full_tensor") == is_sharded
+    )
     return {"weights": whole(model), "counts": gated.state_dict()}
 
 
@@ -111,10 +131,9 @@ def main(folder):
         half = train("untied", sharded, range(UPDATES // 2))
         resumed = train("untied", sharded, range(UPDATES // 2, UPDATES), half)
         results.append(("untied", resumed))
-        for is_sharded in (False, True):
-            run = f"{folder}/{is_sharded}"
-            for checkpoint in (None, f"{run}/checkpoint-{UPDATES // 2}"):
-                results.append(("Trainer", train_by_trainer(run, checkpoint, is_sharded)))
+        for checkpoint in (None, f"{folder}/run/checkpoint-{UPDATES // 2}"):
+            results.append(("Trainer", train_by_trainer(f"{folder}/run", checkpoint)))
+        results.append(("Trainer", train_by_trainer(folder, is_sharded=True)))
         dist.destroy_process_group()
     if RANK == 0:
         torch.save(results, Path(folder) / f"{WORKERS}.pt")

@@ -6,17 +6,19 @@ import runpy
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy
+from agg_fairseq.functional import cosine_regularizer
 from agg_fairseq.integrations import label_counts
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.conftest import ROOT, table_cells, write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text() + PAGE, re.DOTALL)
-DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedLoss" in diff}
+DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedHead" in diff}
 
 
 def example(name):
@@ -39,7 +41,7 @@ def test_diffs(diff, tmp_path):
         names = {"model": model, "args": trainer(model, tmp_path).args, "train": dataset()}
         names["batches"] = [batch(seed=seed) for seed in range(4)]
         names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-        exec(program, {"GatedLoss": GatedLoss, **names})
+        exec(program, {"GatedHead": GatedHead, **names})
         found.append(model.lm_head.weight.detach())
     assert not found[0].equal(found[1])
     torch.testing.assert_close(found[0], found[1], rtol=0.3, atol=0.3)
@@ -70,15 +72,64 @@ def test_another_beta2_of_the_embedding(make):
     assert trained == {*names["model"].parameters()} and len(trained) == len(others["params"]) + 1
 
 
-def test_table_of_objectives():
-    section = PAGE.split("## Objectives")[1].split("\n## ")[0]
-    calls = re.findall(r"^\| `(GatedLoss\(.*?\))` \|", section, re.MULTILINE)
-    assert len(calls) == 7
+def test_table_of_methods():
+    section = PAGE.split("## Methods")[1].split("\n## ")[0]
+    calls = re.findall(r"^\| `(GatedHead\(.*?\))` \|", section, re.MULTILINE)
+    assert len(calls) == 3
     for call in calls:
-        names = {"GatedLoss": GatedLoss, "label_counts": label_counts, "train": dataset()}
+        names = {"GatedHead": GatedHead, "label_counts": label_counts, "train": dataset()}
         names |= {"model": gpt2(), "V": VOCABULARY, "R": 20}
         eval(call, names)
         names["model"](**batch()).loss.backward()
+
+
+def summed_loss(model, ids):
+    """−log p of a text (T,) after its first token."""
+    return F.cross_entropy(model(ids[None]).logits[0, :-1], ids[1:], reduction="sum")
+
+
+def test_the_loss_of_trainer_is_no_perplexity(tmp_path):
+    """docs/evaluation.md: a mean over batches, here of one text each; of GPT-2, over T labels."""
+    model = gpt2().eval()
+    texts = [dataset(1, length)[0] for length in (4, 12)]
+    training = trainer(model, tmp_path, examples=texts, per_device_eval_batch_size=1)
+    means = [summed_loss(model, text["input_ids"]) / len(text["input_ids"]) for text in texts]
+    assert training.evaluate()["eval_loss"] == pytest.approx(sum(means).item() / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_resizing_loses_a_separate_output_layer(tied):
+    model = gpt2(tie_word_embeddings=False)
+    model.config.tie_word_embeddings = tied
+    own = model.lm_head.weight.detach().clone()
+    model.resize_token_embeddings(VOCABULARY + 1, mean_resizing=False)
+    assert model.lm_head.weight[:-1].equal(own) is not tied
+    assert (model.lm_head.weight is model.transformer.wte.weight) is tied
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}])
+def test_packed_texts_see_each_other_with_a_cache(options):
+    transformers, model = pytest.importorskip("transformers"), untied().eval()
+    texts = [dataset(1, length)[0]["input_ids"] for length in (12, 8)]
+    batch = [{"input_ids": ids.tolist()} for ids in texts]
+    packed = transformers.DataCollatorWithFlattening()(batch)
+    expected = sum(summed_loss(model, ids) for ids in texts) / 18
+    is_equal = torch.isclose(model(**packed, **options).loss, expected, rtol=1e-5)
+    assert is_equal.item() is bool(options)
+
+
+def test_a_loss_with_a_term_of_the_embedding(tmp_path):
+    """The term counts once per update, of which a micro-batch has a share."""
+    model, given = gpt2(), batch(ignored=[(0, 3)])
+    [program] = [text for text in PROGRAMS if "cosine_regularizer" in text]
+    names = {"model": model}
+    exec(program, names)
+    training = trainer(model, tmp_path, GatedHead(model))
+    training.compute_loss_func = names["loss"]
+    found = training.compute_loss(model, {**given}, num_items_in_batch=2 * 32)
+    expected = (model(**given).loss + cosine_regularizer(model.lm_head.weight)) / 2
+    torch.testing.assert_close(found, expected)
+    training.train()
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import transformers
 from torch.testing import assert_close
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.f2 import mefmax
+from agg_fairseq.f2 import factorized_cross_entropy, mefmax
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.integrations import add_log_unigram, factorize_head, label_counts, load_pretrained
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import (
     VOCABULARY,
     batch,
@@ -21,6 +21,7 @@ from tests.small_transformers import (
     gpt2,
     gradients,
     llama_like,
+    trainer,
     untied,
     word_tokenizer,
 )
@@ -33,22 +34,20 @@ def classes():
 @pytest.mark.parametrize(
     ("make", "smoothing"), [(gpt2, 0.0), (untied, 0.2)], ids=["tied", "untied, smoothed"]
 )
-def test_trains_with_the_gradients_of_the_joint_log_probabilities(make, smoothing):
-    """Label smoothing gives ε/V to each token, as torch does."""
-    model, given = make(), batch(ignored=[(1, 4)])
+def test_the_loss_is_that_of_the_joint_probabilities(make, smoothing, tmp_path):
+    """That of the model itself and of Trainer, with the gradients of F² computed in float64; label
+    smoothing gives ε/V to each token, as torch does."""
+    model, given = make(), batch(rows=2)
     layer = factorize_head(model, classes())
-    logits = model(input_ids=given["input_ids"]).logits
-    assert_close(logits.exp().sum(-1), torch.ones(3, 12))
-    inputs = logits[:, :-1].flatten(0, 1), given["labels"][:, 1:].flatten()
-    expected = F.cross_entropy(*inputs, label_smoothing=smoothing)
-    of_joint = gradients(model, expected)
-    GatedLoss(model, "mle", label_smoothing=smoothing)
-    found = model(**given).loss
-    assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
-    assert_close(gradients(model, found), of_joint, rtol=1e-5, atol=1e-6)
-    assert layer.class_weight.grad.abs().sum() > 0
-    model.eval()
-    assert_close(model(**given).loss, F.cross_entropy(*inputs))
+    features, target = model.base_model(given["input_ids"])[0][:, :-1], given["labels"][:, 1:]
+    inputs = (features.double(), layer.weight.double(), layer.class_weight.double())
+    output = factorized_cross_entropy(*inputs, target, layer.classes, label_smoothing=smoothing)
+    expected = gradients(model, output.loss / target.numel())
+    training = trainer(model, tmp_path, label_smoothing_factor=smoothing)
+    found = training.compute_loss(model, {**given})
+    assert_close(found.double(), output.loss / target.numel(), rtol=1e-5, atol=1e-6)
+    assert_close(gradients(model, found), expected, rtol=1e-5, atol=1e-6)
+    assert_close(model(**given).logits.exp().sum(-1), torch.ones(2, 12))
 
 
 def test_output_layers_that_are_refused():
@@ -63,12 +62,6 @@ def test_output_layers_that_are_refused():
         with pytest.raises((UserError, ValueError), match=words):
             change(changed, given)
     assert with_bias.lm_head.bias.equal(before) and with_bias.lm_head.bias.requires_grad
-    gated = GatedLoss(model, rare_fraction=0.2)
-    factorize_head(model, classes())
-    for train in (lambda: model(**batch()), lambda: GatedLoss(model, rare_fraction=0.2)):
-        with pytest.raises(ValueError, match="is trained with method='mle'"):
-            train()
-        gated.remove()
 
 
 @pytest.mark.parametrize("change", ["log-unigram", "factorized", "plain"])
@@ -106,7 +99,7 @@ def test_changed_saved_and_loaded(change, tmp_path, caplog):
     ("make", "way"), [(gpt2, "deep copy"), (gpt2, "resized"), (untied, "resized"), (untied, "PEFT")]
 )
 def test_log_unigram_is_trained_with(make, way):
-    """The bias stays as it is, with the least of it for tokens that are added; and what GatedLoss
+    """The bias stays as it is, with the least of it for tokens that are added; and what GatedHead
     has replaced is as before when it is removed."""
     model, given = make(), batch()
     counts = label_counts(dataset(), VOCABULARY)
@@ -124,7 +117,7 @@ def test_log_unigram_is_trained_with(make, way):
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
         model = peft.get_peft_model(model, config)
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.get_output_embeddings().weight.detach().clone()
     for seed in range(2):
@@ -132,7 +125,7 @@ def test_log_unigram_is_trained_with(make, way):
         optimizer.step()
         gated.commit_update()
     assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
-    model, head = gated.model, gated._output_layer()
+    model, head = gated.model, gated._head()
     assert head.bias.equal(expected) and not isinstance(head.bias, torch.nn.Parameter)
     assert not head.weight.equal(before)
     features = model.base_model(input_ids=given["input_ids"]).last_hidden_state

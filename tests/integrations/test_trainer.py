@@ -1,20 +1,22 @@
-"""GatedLoss as a callback of Trainer, with accelerate, and with several workers."""
+"""GatedHead as a callback of Trainer, with accelerate, and with several workers."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
+import transformers
 from accelerate import Accelerator
 from accelerate.state import GradientState
 from torch.testing import assert_close
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.integrations import factorize_head, label_counts
+from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations import transformers as integration
-from agg_fairseq.integrations.transformers import GatedLoss
+from agg_fairseq.integrations.transformers import GatedHead
 from tests.conftest import run_command
 from tests.integrations import sharding
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, gradients, trainer
+from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, word_tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +30,7 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4
     updates per epoch. Validation and a skipped update are not counted."""
     model = gpt2()
-    gated = GatedLoss(model, rare_fraction=0.2)
+    gated = GatedHead(model, rare_fraction=0.2)
     training = trainer(model, tmp_path, gated, num_train_epochs=1)
     training.train()
     counter = gated.objective.counter
@@ -46,22 +48,80 @@ def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch, window):
     """12 updates in at most 5 slots, of 3 updates each; a window that is given has one for each."""
     monkeypatch.setattr(integration, "MOST_SLOTS", 5)
     model = gpt2()
-    gated = GatedLoss(model, rare_fraction=0.2, window=window)
+    gated = GatedHead(model, rare_fraction=0.2, window=window)
     arguments = {"gradient_accumulation_steps": 1, "max_steps": 13}
     trainer(model, tmp_path, gated, dataset(24), **arguments).train()
     counter = gated.objective.counter
     assert counter.window == 12 and (10 if window is None else 12) <= counter.updates <= 12
     assert counter.appearances.sum() == counter.updates * 2 * 11
-    assert (len(counter.get_extra_state()[0]["sizes"]) <= 5) == (window is None)
+    assert (len(counter.get_extra_state()[0]["bytes"]) <= 5) == (window is None)
 
 
-def test_trainer_trains_as_with_its_own_loss(tmp_path):
-    """Plain likelihood through all of Trainer, with gradient accumulation and clipping."""
-    own, ours = gpt2(), gpt2()
-    expected = trainer(own, tmp_path).train().training_loss
-    found = trainer(ours, tmp_path, GatedLoss(ours, "mle")).train().training_loss
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert_close(ours.state_dict(), own.state_dict(), rtol=1e-4, atol=1e-4)
+def smoothed(outputs, labels, num_items_in_batch=None):
+    """What Trainer computes with `label_smoothing_factor=0.1`."""
+    logits, target = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    summed = F.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
+    return summed / num_items_in_batch
+
+
+def test_losses_of_trainer_and_of_the_user_are_gated(tmp_path):
+    """The model does not get their labels. Gates of 1 leave the training as it is."""
+    trained = {}
+    for kind in ("plain", "gates of 1", "Trainer's", "user's"):
+        model, gated = gpt2(), None
+        if kind != "plain":
+            gated = GatedHead(model, rare_fraction=0.3, window=3)
+        if kind == "gates of 1":
+            gated.objective.gates = lambda target: None
+        training = trainer(model, tmp_path, gated, label_smoothing_factor=0.1 * (kind != "user's"))
+        if kind == "user's":
+            training.compute_loss_func = smoothed
+        training.train()
+        trained[kind] = model.lm_head.weight.detach()
+        assert gated is None or gated.objective.counter.updates == 3
+    assert trained["gates of 1"].equal(trained["plain"])
+    assert_close(trained["user's"], trained["Trainer's"], rtol=1e-4, atol=1e-5)
+    assert (trained["user's"] - trained["plain"]).abs().max() > 0.01
+
+
+def test_sft_trainer_of_trl(tmp_path):
+    """With the loss of the model or of the user; its own never forms the logits."""
+    trl = pytest.importorskip("trl", reason="needs trl: pip install trl==1.16.0")
+    datasets = pytest.importorskip("datasets")
+
+    class OwnLoss(trl.SFTTrainer):
+        compute_loss = transformers.Trainer.compute_loss
+
+    tokens = [f"w{index}" for index in range(VOCABULARY)]
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer([*tokens[1:], "<unk>"]), eos_token="w1", pad_token="w2"
+    )
+    examples = [{"input_ids": one["input_ids"].tolist()} for one in dataset()]
+    trained = {}
+    for kind in ("plain", "gates of 1", "agg", "user's", "fused"):
+        model, made = gpt2(), trl.SFTTrainer if kind in ("user's", "fused") else OwnLoss
+        gated = None if kind == "plain" else GatedHead(model, rare_fraction=0.3)
+        if kind == "gates of 1":
+            gated.objective.gates = lambda target: None
+        arguments = trl.SFTConfig(
+            output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", learning_rate=0.01,
+            per_device_train_batch_size=2, num_train_epochs=2, gradient_checkpointing=False,
+        )  # fmt: skip
+        training = made(
+            model, arguments, train_dataset=datasets.Dataset.from_list(examples),
+            processing_class=tokenizer, callbacks=[gated] if gated else [],
+            compute_loss_func=smoothed if kind == "user's" else None,
+        )  # fmt: skip
+        if kind == "fused":
+            with pytest.raises(UserError, match="found no step of the model with labels"):
+                training.train()
+        else:
+            training.train()
+            trained[kind] = model.lm_head.weight.detach()
+            assert gated is None or gated.objective.counter.updates == 11
+    assert trained["gates of 1"].equal(trained["plain"])
+    assert (trained["agg"] - trained["plain"]).abs().max() > 0.01
+    assert (trained["user's"] - trained["agg"]).abs().max() > 0.01
 
 
 @pytest.mark.slow
@@ -70,7 +130,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 
     def trained(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
-        gated = GatedLoss(model, rare_fraction=0.2, adv_epsilon=0.05)
+        gated = GatedHead(model, rare_fraction=0.2)
         training = trainer(
             model, tmp_path / "run", gated, save_strategy="steps", save_steps=5,
             restore_callback_states_from_checkpoint=bool(more),
@@ -83,57 +143,45 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
     folder = (tmp_path / "run" / "checkpoint-5").rename(tmp_path / "elsewhere")
     found, found_counts = trained(resume_from_checkpoint=str(folder))
     assert_close(found, weights, rtol=0, atol=0)
-    for name in ("sizes", "tokens", "counts", "current"):
+    for name in ("slots", "bytes", "current"):
         assert found_counts[name].equal(counts[name])
-    assert "GatedLoss" not in (folder / "trainer_state.json").read_text() + caplog.text
+    assert "found no counts" not in caplog.text
     schedule = torch.load(folder / "scheduler.pt", weights_only=True)
-    assert schedule.pop("gated_loss")["counter._extra_state"][0]["sizes"].numel() == 4
+    assert schedule.pop("_gated_head")["counter._extra_state"][0]["bytes"].numel() == 4
     torch.save(schedule, folder / "scheduler.pt")
     _, found_counts = trained(resume_from_checkpoint=str(folder))
-    assert found_counts["sizes"].numel() == 3
-    assert "found no counts in the scheduler.pt" in caplog.text
+    assert found_counts["bytes"].numel() == 3
+    assert "found no counts of its method" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "kind", ["label smoothing", "a loss of the user's", "another model", "not a callback"]
-)
-def test_trainer_refuses_another_loss_or_model(tmp_path, kind):
-    model, smoothing = gpt2(), 0.1 * (kind == "label smoothing")
-    gated = GatedLoss(model, rare_fraction=0.2)
+@pytest.mark.parametrize("kind", ["another model", "removed", "not a callback"])
+def test_trainer_refuses_another_model(tmp_path, kind):
+    model = gpt2()
+    gated = GatedHead(model, rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
-    words = "no loss was computed in this update by the model that GatedLoss was made with"
-    if kind == "not a callback":
+    words = "of the model that GatedHead was made with"
+    if kind == "removed":
+        gated.remove()
+    elif kind == "not a callback":
         gated, words = None, "the optimizer has stepped, but the update has not ended"
-    training = trainer(trained, tmp_path, gated, label_smoothing_factor=smoothing)
-    if kind == "a loss of the user's":
-        training.compute_loss_func = lambda outputs, *_, **__: outputs.logits.float().mean()
     with pytest.raises(UserError, match=words):
-        training.train()
+        trainer(trained, tmp_path, gated).train()
 
 
-@pytest.mark.parametrize("kind", ["tied", "factorized"])
-def test_a_batch_without_targets_changes_nothing(kind):
-    """Its loss is 0/0 as in transformers, and its gradient 0; it is an update for the counts."""
-    model, options = gpt2(), {"rare_fraction": 0.3}
-    if kind == "factorized":
-        factorize_head(model, torch.arange(VOCABULARY) % 3)
-        options = {"method": "mle"}
-    gated = GatedLoss(model, **options)
-    given = {**batch(), "labels": torch.full((3, 12), -100)}
-    for more in ({}, {"num_items_in_batch": 0}, {"num_items_in_batch": torch.tensor(0)}):
-        loss = model(**given, **more).loss
-        assert loss.isnan()
-        assert not any(gradient.any() for gradient in gradients(model, loss).values())
-        gated.commit_update()
-    if kind == "tied":
-        assert gated.objective.counter.updates == 3
+@pytest.mark.parametrize("max_steps", [12, 13])
+def test_a_window_as_long_as_the_training_is_told(tmp_path, caplog, max_steps):
+    model = gpt2()
+    gated = GatedHead(model, rare_fraction=0.2, window=12)
+    trainer(model, tmp_path, gated, max_steps=max_steps).train()
+    told = "found a window of 12 updates in a training of 12" in caplog.text
+    assert told == (max_steps == 12)
 
 
 def test_accumulation_of_accelerate():
     """`commit_update` may follow each micro-batch, as the step of accelerate's optimizer does."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = gpt2()
-    gated = GatedLoss(model, rare_fraction=0.3)
+    gated = GatedHead(model, rare_fraction=0.3)
     wrapped, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for seed in range(4):
         with accelerator.accumulate(wrapped):
@@ -163,6 +211,6 @@ def test_several_workers_and_compiled_models_train_as_one(tmp_path):
         assert_same(alone["agps"], alone["tied"], 1e-3)
     for kind, found in together:
         assert_same(found, alone[kind], 1e-5 if kind == "Trainer" else 1e-12)
-        for name in ("sizes", "tokens", "counts") if kind != "agps" else ():
+        for name in ("slots", "bytes") if kind != "agps" else ():
             states = [one["counts"]["counter._extra_state"][0] for one in (found, alone[kind])]
             assert states[0][name].equal(states[1][name])

@@ -11,13 +11,12 @@ from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equa
 from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.functional import (
     Gates,
+    chunks,
     cosine_regularizer,
-    gated_likelihood,
-    previous_tokens,
-    softmax_layer,
 )
 from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
+from tests.losses import gated
 from tests.pretend_cuda import CUDA, PretendCuda, there
 
 V, D = 30, 8
@@ -76,9 +75,10 @@ class Decoder(nn.Module):
         return (self.logits[tokens],)
 
 
-@pytest.mark.parametrize("topk", [None, 3, 2 * V])
-def test_a_text_is_continued_alike_in_deterministic_mode(topk):
+@pytest.mark.parametrize("options", [{}, {"topk": 3}, {"topk": 2 * V, "topp": 0.7}], ids=str)
+def test_a_text_is_continued_alike_in_deterministic_mode(options):
     model, prefixes = nn.Module(), torch.tensor([[1, 2], [3, 4]])
+    draws = torch.rand(2, 9) if options else None
     model.decoder = Decoder()
     logits, texts = torch.randn(V, V), []
     torch.use_deterministic_algorithms(True)
@@ -86,9 +86,16 @@ def test_a_text_is_continued_alike_in_deterministic_mode(topk):
         with PretendCuda():
             for device in ("cpu", CUDA):
                 model.decoder.logits = logits.clone().to(device)
-                options = {"topk": topk, "generator": torch.Generator().manual_seed(1)}
-                given = model, prefixes.to(device), 9
-                texts.append(continuation(*given, forbidden=(0,), **options).tolist())
+                given = {"draws": None if draws is None else draws.to(device), **options}
+                found = continuation(
+                    model,
+                    prefixes.to(device),
+                    9,
+                    lengths=torch.tensor([2, 1]),
+                    forbidden=(0,),
+                    **given,
+                )
+                texts.append(found.tolist())
     finally:
         torch.use_deterministic_algorithms(False)
     assert texts[0] == texts[1] and 0 not in sum(texts[0], [])
@@ -97,10 +104,14 @@ def test_a_text_is_continued_alike_in_deterministic_mode(topk):
 BIAS, Y = torch.rand(V), torch.randint(V, (3, 6))
 GATES = Gates(torch.arange(V) > 20, *torch.rand(2, V))
 GATED = {
-    "softcap": {"gates": GATES, "softcap": 5.0, "scale": 0.5},
-    "all": {"candidates": previous_tokens(Y, 1), "adv_epsilon": 0.1, "predict": True,
-            "position_weight": torch.rand(3, 6), "gates": GATES},
-}  # fmt: skip
+    "some": {"gates": GATES},
+    "all": {
+        "ul_alpha": 1.0,
+        "adv_epsilon": 0.1,
+        "position_weight": torch.rand(3, 6),
+        "gates": GATES,
+    },
+}
 OBJECTIVES = {
     "mle": lambda: Objective(V, ul_alpha=1.0, cosreg_gamma=1.0, label_smoothing=0.1),
     "agg": lambda: AggObjective(V, rare_fraction=0.3, window=1),
@@ -110,10 +121,10 @@ OBJECTIVES = {
 CLASSES = TokenClasses.of(equal_frequency(torch.arange(V, 0, -1), 4).roll(3))
 
 
-def gated(h, w, u, options):
+def gated_loss(h, w, u, options):
     options = options | {"bias": there(BIAS, h.device), "label_smoothing": 0.1}
-    output = gated_likelihood(h, w, there(Y, h.device), **options)
-    return output.loss, cosine_regularizer(w, padding_row=1), *output[1:]
+    output = gated(h, w, there(Y, h.device), ignore_index=1, **options)
+    return output.loss, cosine_regularizer(w, padding_row=1), *output[1:3]
 
 
 def three_updates(h, w, u, name):
@@ -140,7 +151,7 @@ def f2_softmax(h, w, u, smoothing):
 
 
 LOSSES = {
-    **{f"gated, {name}": (gated, options) for name, options in GATED.items()},
+    **{f"gated, {name}": (gated_loss, options) for name, options in GATED.items()},
     **{name: (three_updates, name) for name in OBJECTIVES},
     **{f"f2_softmax, {smoothing}": (f2_softmax, smoothing) for smoothing in (0.0, 0.1)},
 }
@@ -155,7 +166,7 @@ HALF = ("gated, all", "agg", "f2_softmax, 0.0")
 def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, merged, monkeypatch):
     """In chunks, and with the classes of F²-Softmax merged or not."""
     for chunk, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
-        monkeypatch.setattr(softmax_layer, chunk, value)
+        monkeypatch.setattr(chunks, chunk, value)
     monkeypatch.setattr(cross_entropy, "GPU_MERGED_LOGITS", merged)
     loss, options = LOSSES[name]
     dtype, tolerance = (torch.bfloat16, 0.02) if name in HALF else (torch.float32, 1e-5)

@@ -53,7 +53,7 @@ def problem(class_of_token):
 
 @pytest.fixture(autouse=True)
 def small_chunks_and_tiles(monkeypatch):
-    monkeypatch.setattr("agg_fairseq.functional.softmax_layer.CHUNK_ELEMENTS", 30)
+    monkeypatch.setattr("agg_fairseq.functional.chunks.CHUNK_ELEMENTS", 30)
     monkeypatch.setattr(cross_entropy, "CACHED_ELEMENTS", 40)  # rows by twos
     monkeypatch.setattr(token_classes, "TILE", 4)
 

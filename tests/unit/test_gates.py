@@ -9,7 +9,7 @@ from agg_fairseq.functional import (
     agg_gates,
     agps_gates,
     freezing_gates,
-    gated_likelihood,
+    gated_cross_entropy,
     rare_tokens,
     rarest,
     tokens_from_rank,
@@ -114,7 +114,7 @@ def test_equation_15():
         return min(COUNTS[token].item() / mu, 1) if RARE[token] and token not in y else 1
 
     h, w, y = problem()
-    loss = gated_likelihood(h, w, y, gates=gates(y)).loss
+    loss = gated_cross_entropy(h, w, y, gates=gates(y), reduction="sum")
     assert_close(torch.autograd.grad(loss, w)[0], gated_sum(h, w, y, gate))
 
 
@@ -122,7 +122,9 @@ def test_equation_15():
 def test_algorithm_1(mu2):
     """Its value is the first part: the second only routes gradients."""
     h, w, y = problem()
-    loss = gated_likelihood(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2)).loss
+    loss = gated_cross_entropy(
+        h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2), reduction="sum"
+    )
     expected = torch.autograd.grad(algorithm1(h, w, y, COUNTS, mu2), (h, w))
     assert_close(torch.autograd.grad(loss, (h, w)), expected)
 
@@ -153,5 +155,5 @@ def test_freezing_of_parts_of_equation_4(parts):
         return not RARE[token] or ("c" if RARE[target] else "b") not in parts
 
     h, w, y = problem()
-    loss = gated_likelihood(h, w, y, gates=freezing_gates(RARE, parts)).loss
+    loss = gated_cross_entropy(h, w, y, gates=freezing_gates(RARE, parts), reduction="sum")
     assert_close(torch.autograd.grad(loss, w)[0], gated_sum(h, w, y, gate))

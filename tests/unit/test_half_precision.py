@@ -15,9 +15,10 @@ from agg_fairseq.f2 import (
 )
 from agg_fairseq.functional import (
     Gates,
+    Likelihood,
+    chunked,
     cosine_regularizer,
     gated_cross_entropy,
-    gated_likelihood,
     naive_gated_cross_entropy,
 )
 
@@ -88,10 +89,10 @@ GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 tr
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
-def test_gated_likelihood(dtype, largest, scales):
+def test_gated_cross_entropy(dtype, largest, scales):
     *leaves, y = problem(largest, dtype)
     assert_no_worse(
-        lambda h, w: gated_likelihood(h, w, y, ignore_index=PAD).loss,
+        lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD, reduction="sum"),
         lambda h, w: fairseq_loss(F.linear(h, w), y),
         leaves, scales,
     )  # fmt: skip
@@ -125,13 +126,15 @@ def test_under_autocast(dtype, largest):
     """What --amp does: float32 parameters, whose products are formed in half precision."""
     h, w, y = problem(largest)
     assert_no_worse(
-        under_autocast(lambda h, w: gated_likelihood(h, w, y, ignore_index=PAD).loss),
+        under_autocast(
+            lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD, reduction="sum")
+        ),
         under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h.to(dtype), w), (2.0**15,),
     )  # fmt: skip
-    options = {"ignore_index": PAD}
-    found = under_autocast(lambda h, w: gated_likelihood(h, w, y, **options).loss)(h, w)
-    assert found != gated_likelihood(h, w, y, **options).loss, "else autocast had no effect"
+    plain = gated_cross_entropy(h, w, y, ignore_index=PAD)
+    mixed = under_autocast(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD))(h, w)
+    assert mixed != plain, "else autocast had no effect"
 
 
 @HALF
@@ -142,7 +145,7 @@ def test_gated_gradients(dtype):
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))
     assert 30 < gates.rare[y].sum() < 100
     options = {"gates": gates, "ignore_index": PAD}
-    found = gradients(lambda h, w: gated_likelihood(h, w, y, **options).loss, leaves)
+    found = gradients(lambda h, w: gated_cross_entropy(h, w, y, **options, reduction="sum"), leaves)
     exact = exact_gradients(lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves)
     eps = torch.finfo(dtype).eps
     for one, truth in zip(found, exact, strict=True):
@@ -158,8 +161,9 @@ def test_weights_of_positions_in_float16(size):
     y[3], factors[3] = -100, torch.nan
     for dtype in (torch.float16, torch.float64):
         leaves = [leaf.half().to(dtype).requires_grad_() for leaf in (h, w)]
-        losses = gated_cross_entropy(*leaves, y, reduction="none")
-        into = torch.autograd.grad((losses * factors.to(losses)).sum(), leaves)
+        bound = factors.nan_to_num().abs().max()
+        loss, _ = chunked(Likelihood(position_weight=factors), *leaves, y, bound=bound)
+        into = torch.autograd.grad(loss, leaves)
         found.append([one.double() / size for one in into])
     assert_close(*found, rtol=5e-3, atol=5e-3)
 

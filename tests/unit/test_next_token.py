@@ -104,5 +104,7 @@ def test_unseen_tokens_keep_their_logits(predictions):
 @pytest.mark.parametrize(("nll", "perplexity"), [(700.0, math.exp(700)), (710.0, math.inf)])
 def test_perplexity_is_infinite_beyond_the_range_of_numbers(groups, nll, perplexity):
     statistics = NextTokenStatistics(groups)
-    statistics.update(torch.full((1, V), -nll), torch.tensor([0]))
+    logits = torch.full((1, V), -1e4)
+    logits[0, :2] = torch.tensor([-nll, 0])
+    statistics.update(logits, torch.tensor([0]))
     assert statistics.compute()["perplexity"]["total"] == pytest.approx(perplexity)

@@ -133,7 +133,8 @@ def test_a_dummy_batch_is_not_counted(is_dummy):
 def test_weights_of_face_by_hand():
     """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
     likelihood."""
-    expected = {(4, 1, 0): [0.0, 9 / 7, 12 / 7], (5, 4): [0, 2], (0, 0): [1, 1], (3, 3): [1, 1]}
+    expected = {(4, 1, 0): [0.0, 9 / 7, 12 / 7], (1, 0, 0): [0.0, 1.5, 1.5], (5, 4): [0, 2]}
+    expected |= {(0, 0): [1, 1], (3, 3): [1, 1]}
     for counts, weights in expected.items():
         assert face_weights(torch.tensor(counts)).tolist() == pytest.approx(weights)
 
@@ -169,7 +170,10 @@ def test_a_state_goes_on_exactly(method, way, tmp_path):
 
 
 def test_a_state_of_another_method_is_refused():
-    agg, face = AggObjective(V, rare_fraction=0.3, window=2), FaceObjective(V)
+    """What follows from the data is in no state."""
+    agg, face = AggObjective(V, rare_fraction=0.3, window=2, excluded=EXCLUDED), FaceObjective(V)
+    agps = AgpsObjective(V, rare_rank=5, counts=torch.arange(V), excluded=EXCLUDED)
+    assert {*agg.state_dict()} == {"_extra_state", *face.state_dict()} and not agps.state_dict()
     for state, kind in ((agg.state_dict(), face), (face.state_dict(), agg), ({}, agg)):
         with pytest.raises((ValueError, RuntimeError)):
             kind.load_state_dict(state)
@@ -188,3 +192,17 @@ def test_a_state_of_another_method_is_refused():
 def test_options_out_of_range(kind, options, message):
     with pytest.raises(ValueError, match=message):
         kind(V, **options)
+
+
+def test_an_update_that_has_not_ended_is_an_error():
+    """Without `commit_update`, nothing would ever be gated."""
+    objective, weight = AggObjective(9, rare_fraction=0.3), torch.nn.Parameter(torch.randn(9, 4))
+    optimizer, y = torch.optim.SGD([weight], lr=0.1), torch.tensor([[1, 2, 2]])
+    for end in (objective.commit_update, objective.roll_back_update, None):
+        for _ in range(2):  # micro-batches
+            objective(torch.randn(1, 3, 4), weight, y).loss.backward()
+        optimizer.step()
+        if end is not None:
+            end()
+    with pytest.raises(ValueError, match="call commit_update"):
+        objective(torch.randn(1, 3, 4), weight, y)

@@ -112,7 +112,7 @@ SLIPS = {
 """Errors of the texts, which are those of scanned pages, and what the pages have."""
 MEASURES = (
     "PPL KLD MSJ-1 MSJ-2 MSJ-3 SB-1 SB-2 SB-3 Dist-1 Dist-2 Dist-3 Rep (%) Uniq "
-    "I(W) S(W) AlignSim frequent medium rare total"
+    "I(W) S(W) AlignSim frequent medium rare total unseen"
 ).split()
 """Names of columns in the order of the papers."""
 

@@ -2,14 +2,17 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 from tokenizers import ByteLevelBPETokenizer
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.files import write_json
 from agg_fairseq.names import HUMAN
 from agg_fairseq.result import Result
+from scripts import texts
 from scripts.table import main, read_table
 from scripts.texts import readable
 from scripts.wikitext103.f2_table_9 import wins
@@ -146,3 +149,20 @@ def test_tokens_are_joined_as_people_read_them(gpt2_bpe, tmp_path):
     ):
         (tmp_path / "manifest.json").write_text(json.dumps({"bpe": {"kind": kind}}))
         assert readable(text, tmp_path) == read_as
+
+
+def test_uniq_and_vr_of_a_text(tmp_path, monkeypatch, capsys):
+    """As the papers count: Uniq to the first `</s>`; of six words, one has a very rare piece."""
+    (tmp_path / "manifest.json").write_text(json.dumps({"bpe": {"kind": "sentencepiece"}}))
+    pieces = {"</s>": 0, "▁a": 1, "b": 2, "▁c": 3}
+    dictionary = SimpleNamespace(index=pieces.get)
+    monkeypatch.setattr(texts, "load_dictionary", lambda _: dictionary)
+    monkeypatch.setattr(texts, "count_split", lambda *_: torch.tensor([9, 50, 45, 5]))
+    monkeypatch.setattr(texts, "excluded_tokens", lambda _: torch.arange(4) == 0)
+    file = tmp_path / "mle" / "texts.jsonl"
+    file.parent.mkdir()
+    text = {"prefix": "▁a", "continuation": "▁a b ▁a b </s> ▁a ▁a b ▁c b ▁a </s>"}
+    file.write_text(json.dumps(text))
+    texts.main(tmp_path, [file])
+    assert "mle (Uniq 3, VR 16.7%): ab ab</s> a ab cb a</s>" in capsys.readouterr().out
+    assert texts.unique_tokens(["a", "b", "a"]) == 2, "a text without an end"

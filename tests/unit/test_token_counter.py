@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agg_fairseq.modules import TokenCounter
+from agg_fairseq.modules.token_counter import pack, unpack
 
 V = 5
 TOKENS = st.lists(st.integers(0, V - 1), max_size=6)
@@ -52,8 +53,6 @@ def test_state_survives_a_file(filled, window):
         first.add(torch.tensor([update % V, 0]))
         first.commit()
     first.add(torch.tensor([4]))
-    tokens = first.get_extra_state()[0].get("tokens", torch.empty(0, dtype=torch.int32))
-    assert len(tokens) <= 2 * filled and tokens.dtype == torch.int32  # not in proportion to V
     torch.save(first.state_dict(), file := io.BytesIO())
     file.seek(0)
     second.load_state_dict(torch.load(file, weights_only=True))
@@ -77,8 +76,29 @@ def test_slots_of_several_updates_count_exactly_and_are_forgotten_together():
         assert counter.updates in ((update,) if update < 10 else (8, 9, 10))
         expected = torch.cat(seen[-counter.updates :])
         assert counter.appearances.equal(torch.bincount(expected, minlength=20))
-        assert len(counter.get_extra_state()[0]["sizes"]) <= 4
+        assert len(counter.get_extra_state()[0]["bytes"]) <= 4
         restored = TokenCounter(20, window=10)
         restored.most_slots = 4
         restored.set_extra_state(counter.get_extra_state())
         counter = restored
+
+
+def test_a_slot_has_about_a_byte_per_distinct_token_whatever_the_vocabulary():
+    for vocabulary, tokens, most in ((100_000, 2000, 3000), (100_000, 0, 20), (7, 50, 40)):
+        counts = torch.bincount(
+            torch.arange(tokens) ** 3 % 99_991 % vocabulary, minlength=vocabulary
+        )
+        packed = pack(counts)
+        assert len(packed) < most
+        assert torch.zeros_like(counts).index_add_(0, *unpack(packed)).equal(counts)
+
+
+def test_the_state_of_version_0_2_0():
+    counter = TokenCounter(V, window=2)
+    slots = {"tokens": [0, 4, 4], "counts": [3, 1, 2], "sizes": [2, 1]}
+    state = {name: torch.tensor(numbers) for name, numbers in slots.items()}
+    state["current"] = torch.zeros(V, dtype=torch.int64)
+    counter.set_extra_state({"vocabulary": V, "window": 2, **state})
+    assert (counter.appearances.tolist(), counter.updates) == ([3, 0, 0, 0, 3], 2)
+    counter.commit()
+    assert (counter.appearances.tolist(), counter.updates) == ([0, 0, 0, 0, 2], 2)

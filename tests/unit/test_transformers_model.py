@@ -51,6 +51,9 @@ def folder(path, tensors=UNTIED, configuration=LLAMA, words=WORDS):
     tokenizer.add_special_tokens(["<s>"])
     tokenizer.enable_truncation(2)
     tokenizer.enable_padding(length=50)
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     tokenizer.save(str(path / "tokenizer.json"))
     return path
 
@@ -115,6 +118,21 @@ def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
     path = folder(tmp_path / "m", tensors, configuration)
     with pytest.raises(UserError, match=f"{path}/model.safetensors: .*{words}"):
         PretrainedModel(path).output_embedding  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["llama", "unknown"])
+def test_code_beside_a_configuration_does_not_run(kind, tmp_path):
+    """Not even that of a kind of model that only this code knows, which is refused."""
+    code = {"auto_map": {"AutoConfig": "configuration.Config"}, "model_type": kind}
+    model = PretrainedModel(folder(tmp_path / "m", configuration=LLAMA | code))
+    source = "open({!r}, 'w')\nfrom transformers import LlamaConfig as Config\n"
+    (tmp_path / "m/configuration.py").write_text(source.format(str(tmp_path / "has run")))
+    if kind == "llama":
+        assert torch.equal(model.output_embedding.weight, HEAD)
+    else:
+        with pytest.raises(UserError, match="transformers knows no model of the config.json"):
+            _ = model.output_embedding
+    assert not (tmp_path / "has run").exists()
 
 
 def test_a_matrix_chosen_by_its_name(model):
@@ -228,3 +246,6 @@ def test_what_a_transformers_model_does_not_take(model):
         neighbors(open_models([model]), words=["sea"], tokenizer=TokenizerOptions("gpt2"))
     with pytest.raises(UserError, match="found neither checkpoint_best.pt"):
         Checkpoint(model)
+    (model / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"found no such file; expected model\.safetensors"):
+        open_models([model])

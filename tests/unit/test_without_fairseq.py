@@ -11,6 +11,8 @@ from agg_fairseq.cli.main import FAIRSEQ, main
 @pytest.fixture
 def without_fairseq(monkeypatch):
     names = {name for name in sys.modules if name.partition(".")[0] in FAIRSEQ}
+    for name in [name for name in sys.modules if name.startswith("agg_fairseq.fairseq_plugin")]:
+        monkeypatch.delitem(sys.modules, name)  # as in a process of its own
     for name in {*names, *FAIRSEQ}:
         monkeypatch.setitem(sys.modules, name, None)
 

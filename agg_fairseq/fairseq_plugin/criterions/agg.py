@@ -27,7 +27,7 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_alpha: Optional[float] = option(
         None,
         f"a token is rare if it appears fewer than this many times per update, in (0, 1); "
-        f"{DEFAULT_ALPHA} by default. Rescale it with the tokens per update and the corpus, or use "
+        f"{DEFAULT_ALPHA} by default. agg-fairseq groups prints that of your text; or use "
         "--agg-rare-fraction, which needs no rescaling",
     )
     agg_rare_fraction: Optional[float] = option(
@@ -96,7 +96,7 @@ class AggCriterion(LikelihoodCriterion):
                 "that takes"
             )
         try:
-            counts = self.count_targets()
+            counts = self.count_targets(self.train_iterator.epoch)  # of as many updates
         except UserError as error:
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return

@@ -41,11 +41,19 @@ from torch import Tensor, nn
 from ...checkpoints.fairseq_checkpoint import STATE_KEY
 from ...data.binarized import training_counts
 from ...errors import UserError, fail
+from ...f2 import FactorizedSoftmax
 from ...metrics import Geometry, geometry
-from ...objective import TERMS, Average, Objective, ObjectiveOutput
+from ...objective import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 from .. import option
 from ..atomic_saving import write_checkpoints_atomically
-from ..output_layer import features_of
+from ..output_layer import (
+    NoOutputLayer,
+    features_of_output,
+    gated_log_probs,
+    output_layer,
+    passes_features,
+    unwrapped,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +140,7 @@ class LikelihoodCriterion(FairseqCriterion):
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
+        self.max_positions: Any = None  # of the items of the training split
         # Has this worker run out of data, so that it repeats its first micro-batch?
         self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
@@ -159,18 +168,56 @@ class LikelihoodCriterion(FairseqCriterion):
         Without `reduce`, the loss is per position and carries no gradient.
         """
         target, tokens = sample["target"], sample["ntokens"]
-        micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        features, logits = features_of(model, sample["net_input"], self.cfg._name)
-        if logits.softcap is not None and self.objective.adv_epsilon:
-            fail(
-                f"--criterion {self.cfg._name}: found --adv-epsilon {self.objective.adv_epsilon} "
-                "and a model that soft-caps its logits; expected 0 for such a model"
-            )
-        size = self.sample_size(target, tokens)
-        output = self.objective(
-            features, target=target, micro_batch=micro_batch, denominator=size, **logits._asdict()
+        micro_batch, size = (
+            self.objective.micro_batch(target, self.is_dummy),
+            self.sample_size(target, tokens),
         )
-        return self.result(logits.weight, output, target, tokens, reduce=reduce)
+        output, weight = self.objective_output(
+            model, sample["net_input"], target, self.objective, micro_batch, size
+        )
+        return self.result(weight, output, target, tokens, reduce=reduce)
+
+    def objective_output(
+        self,
+        model: Any,
+        net_input: dict[str, Any],
+        target: Tensor,
+        objective: Objective,
+        micro_batch: MicroBatch,
+        size: int,
+    ) -> tuple[ObjectiveOutput, Tensor]:
+        """Runs a model, and its objective for targets (B, T): the output, and W.
+
+        One line and status 2 for a model that has no single output matrix.
+        """
+        layer = output_layer(model)
+        try:
+            if isinstance(layer, FactorizedSoftmax):
+                raise NoOutputLayer(
+                    "with the factorized output layer, which has no softmax over all tokens to "
+                    "work on; expected --criterion f2_softmax"
+                )
+            if layer is None:
+                raise NoOutputLayer("which has no single output matrix")
+            if passes_features(model):
+                features = features_of_output(model, net_input, layer)
+                bias = getattr(layer, "bias", None)
+                options = {"micro_batch": micro_batch, "denominator": size}
+                return objective(features, layer.weight, target, bias, **options), layer.weight
+            if objective.adv_epsilon:
+                raise NoOutputLayer(
+                    f"which computes its logits in its own way, and --adv-epsilon "
+                    f"{objective.adv_epsilon}; expected 0 for such a model"
+                )
+            log_probs = gated_log_probs(model, net_input, layer, target, micro_batch.gates)
+            output = objective.from_logits(log_probs, layer.weight, target, micro_batch, size)
+            return output, layer.weight
+        except NoOutputLayer as problem:
+            name = type(unwrapped(model)).__name__
+            fail(
+                f"--criterion {self.cfg._name}: found {name}, {problem}; fairseq's cross_entropy "
+                "trains this model"
+            )
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """The number by which fairseq divides the loss, for a batch with targets (B, T)."""
@@ -248,14 +295,15 @@ class LikelihoodCriterion(FairseqCriterion):
     def prepare(self) -> None:
         """Called once, when the training split has been loaded."""
 
-    def count_targets(self) -> Tensor:
-        """Counts each token as a target in the training split, (V,) int64."""
-        return training_counts(self.task, self.cfg.train_subset)
+    def count_targets(self, epoch: int | None = None) -> Tensor:
+        """Counts each token as a target in the training, or in one of its epochs: (V,) int64."""
+        return training_counts(self.task, self.cfg.train_subset, self.max_positions, epoch)
 
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins: a higher number than before says that the previous one
         took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
         self.statistics.start_update(update_num)
+        self.objective.weight_versions.clear()
         if (counter := self.objective.counter) is not None:
             if self.open_update is None:
                 logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
@@ -388,6 +436,7 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
         if dataset is not task.datasets.get(listener.cfg.train_subset):
             return original(dataset, *args, **kwargs)
+        listener.max_positions = kwargs.get("max_positions")
         made_for_each_epoch = (
             kwargs.get("disable_iterator_cache")
             or kwargs.get("update_epoch_batch_itr")

@@ -1,7 +1,6 @@
 """`--criterion f2_softmax`: likelihood of a model with the factorized output layer, inside the
 target's class only."""
 
-import math
 from typing import Any, ClassVar
 
 from fairseq.criterions import register_criterion
@@ -9,8 +8,8 @@ from torch import Tensor
 
 from ...errors import fail
 from ...f2 import FactorizedSoftmax, factorized_cross_entropy
-from ...modules.linear_logits import leaves
-from ..output_layer import output_layer, without_logits
+from ...objective import MicroBatch
+from ..output_layer import features_of_output, output_layer
 from .base import CriterionConfig, LikelihoodCriterion
 
 
@@ -33,13 +32,11 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 f"--criterion {self.cfg._name}: found a model without the factorized output layer; "
                 "expected --arch transformer_lm_f2… or transformer_f2…"
             )
+        target, size = sample["target"], self.sample_size(sample["target"], sample["ntokens"])
         # before the model runs, so that a GPU's numbers have arrived when the loss reads them
-        target = sample["target"]
         sorted_targets = layer.classes.sort(target, self.padding_idx)
-        parameters = leaves(layer.weight, layer.class_weight)
-        features = without_logits(model, sample["net_input"], parameters, self.cfg._name)
         output = factorized_cross_entropy(
-            features,
+            features_of_output(model, sample["net_input"], layer),
             layer.weight,
             layer.class_weight,
             target,
@@ -48,12 +45,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
             ignore_index=self.padding_idx,
             sorted_targets=sorted_targets,
         )
-        size = self.sample_size(target, sample["ntokens"])
-        positions = (target != self.padding_idx).sum()
-        # bits per token, whose sum is `nll_loss`
-        bits = {
-            "class_nll": (output.class_nll.sum() / math.log(2), positions),
-            "token_nll": (output.token_nll.sum() / math.log(2), positions),
-        }
-        output = self.objective.complete(output, layer.weight, size, bits)
+        output = self.objective.complete(
+            output.loss, output._asdict(), layer.weight, target, MicroBatch(), size
+        )
         return self.result(layer.weight, output, target, sample["ntokens"], reduce=reduce)

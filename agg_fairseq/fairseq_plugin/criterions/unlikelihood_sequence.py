@@ -9,10 +9,10 @@ import torch
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from ...functional import gated_likelihood, given_tokens, repeated_ngrams
-from ...objective import ObjectiveOutput
+from ...functional import Chunk, Loss, Values, repeated_ngrams, unlikelihood
+from ...objective import MicroBatch, Objective, ObjectiveOutput
 from .. import decoding, option
-from ..output_layer import features_of, unwrapped
+from ..output_layer import unwrapped
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
 
@@ -95,9 +95,10 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         logs of workers by key, tensors apart from numbers, and needs the same of both."""
         if self.training and self._continues:
             zero = output.nll.new_zeros(())
-            nothing = {"ul_loss": (zero, 0)} if self.objective.ul_alpha else {}
-            nothing |= {"adv_loss": (zero, 0)} if self.objective.adv_epsilon else {}
-            nothing |= dict.fromkeys(("ul_sequence_loss", "repeated"), (zero, 0))
+            number = zero.long()
+            nothing = {"ul_loss": (zero, number)} if self.objective.ul_alpha else {}
+            nothing |= {"adv_loss": (zero, number)} if self.objective.adv_epsilon else {}
+            nothing |= {"ul_sequence_loss": (zero, number), "repeated": (zero, 0)}
             output = output._replace(logged=nothing | output.logged)
         return super().result(weight, output, target, tokens, **options)
 
@@ -110,26 +111,42 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             unwrapped(model), prefixes, length, forbidden=(self.padding_idx,)
         )
         repeated = repeated_ngrams(continuation, self.cfg.ul_ngram)  # B' x L, as continuation
-        tokens = torch.cat([prefixes, continuation], dim=1)[:, :-1]
-        lengths = torch.full_like(tokens[:, 0], tokens.size(1))
-        net_input = {"src_tokens": tokens, "src_lengths": lengths}
-        features, logits = features_of(model, net_input, self.cfg._name)
-        output = gated_likelihood(
-            features[:, start - 1 :],
-            target=continuation,
-            **logits._asdict(),
-            position_weight=torch.zeros_like(continuation, dtype=torch.float32),
-            candidates=given_tokens(continuation, repeated),
-            ul_alpha=1.0,
+        tokens = torch.cat([prefixes, continuation], dim=1)
+        lengths = torch.full_like(tokens[:, 0], tokens.size(1) - 1)
+        net_input = {"src_tokens": tokens[:, :-1], "src_lengths": lengths}
+        # only the continuation has targets
+        target = torch.full_like(tokens[:, 1:], self.padding_idx)
+        target[:, start - 1 :] = continuation
+        is_punished = torch.zeros_like(target, dtype=torch.bool)
+        is_punished[:, start - 1 :] = repeated
+        objective = RepetitionObjective(
+            is_punished,
+            self.objective.vocabulary,
+            cosreg_gamma=self.objective.cosreg_gamma,
             ignore_index=self.padding_idx,
+            padding_row=self.padding_idx,
         )
         number = repeated.numel()
-        size = self.sample_size(continuation, number)
-        logged = {
-            "ul_sequence_loss": (output.ul_loss.sum() / math.log(2), number),
-            "repeated": (repeated.sum(), number),
-        }
-        output = self.objective.complete(output, logits.weight, size, logged)
-        return self.result(
-            logits.weight, output, continuation, number, likelihood=False, reduce=reduce
+        size = self.sample_size(target, number)
+        output, weight = self.objective_output(
+            model, net_input, target, objective, MicroBatch(), size
         )
+        output.logged["repeated"] = repeated.sum(), number
+        return self.result(weight, output, target, number, likelihood=False, reduce=reduce)
+
+
+class RepetitionObjective(Objective):
+    """`−Σ_t log(1 − p(x_t))` over the targets x_t (B, T) that are `punished`, (B, T) bool, in the
+    place of the likelihood."""
+
+    def __init__(self, punished: Tensor, vocabulary: int, **options: Any) -> None:
+        super().__init__(vocabulary, **options)
+        self.punished = punished.reshape(-1)
+
+    def loss(self, weight: Tensor, target: Tensor, position_weight: Tensor | None) -> Loss:
+        def repetition(logits: Tensor, chunk: Chunk) -> Values:
+            is_candidate = self.punished[chunk.positions]
+            penalty = unlikelihood(logits, chunk.target[:, None], is_candidate[:, None])
+            return {"losses": penalty, "nll": penalty, "ul_sequence_loss": penalty}
+
+        return repetition

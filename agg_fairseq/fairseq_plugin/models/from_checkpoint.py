@@ -1,17 +1,20 @@
-"""The model of a checkpoint, built by fairseq."""
+"""The model of a checkpoint, built by fairseq; and the tokens that it was trained on."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils, tasks
+from fairseq import checkpoint_utils, tasks, utils
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from ...checkpoints import Checkpoint
+from ...checkpoints.fairseq_checkpoint import options_of
+from ...data.binarized import training_counts
 from ...errors import UserError, first_line
 
 
@@ -43,6 +46,39 @@ def build_model(
             f"{checkpoint}: fairseq cannot build its model from it ({first_line(error)}); expected "
             "one of a registered architecture, and the data folder that it was trained with"
         ) from error
+
+
+def count_targets(
+    checkpoints: Iterable[Checkpoint], data: str | Path, pair: tuple[str, str] | None
+) -> Tensor:
+    """`training_counts` (V,) of `data` with the options of models of a language pair, or of
+    language models; UserError if these would train on different sentences."""
+    counted: dict[str, Tensor] = {}
+    for checkpoint in checkpoints:
+        options = {**checkpoint.task_options, "data": str(data), "seed": 1}
+        positions = checkpoint.model_options.get("max_target_positions")
+        longest = options_of(checkpoint.state, "dataset").get("max_tokens")
+        key = repr((options, positions, longest))
+        if key in counted:
+            continue
+        if options.get("_name") not in tasks.TASK_DATACLASS_REGISTRY:  # extends this one, by name
+            options["_name"] = "language_modeling"
+        if pair is not None:
+            options |= {"source_lang": pair[0], "target_lang": pair[1]}
+        cfg = OmegaConf.structured(FairseqConfig)  # what the options refer to
+        OmegaConf.set_struct(cfg, False)
+        cfg.task = OmegaConf.create(options, flags={"allow_objects": True})
+        task = tasks.setup_task(cfg.task, from_checkpoint=True)
+        limit = task.max_positions() if pair else positions or task.args.tokens_per_sample
+        positions = utils.resolve_max_positions(limit, longest)
+        counted[key] = training_counts(task, "train", positions)
+        first = next(iter(counted.values()))
+        if not counted[key].equal(first):
+            raise UserError(
+                f"{checkpoint}: found {int(counted[key].sum()):,} training targets in {data}, and "
+                f"{int(first.sum()):,} of the first model; measure them one at a time"
+            )
+    return first
 
 
 def model_name(checkpoint: Checkpoint) -> str | None:

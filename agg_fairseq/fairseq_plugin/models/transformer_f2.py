@@ -110,10 +110,12 @@ class F2TransformerDecoder(TransformerDecoderBase):
         prev_output_tokens: Tensor,
         encoder_out: Any = None,
         incremental_state: Any = None,
+        features_only: bool = False,
         **options: Any,
     ) -> tuple[Tensor, Any]:
         self.output_projection.decoding = "joint" if incremental_state is None else self.f2_decoding
-        return super().forward(prev_output_tokens, encoder_out, incremental_state, **options)
+        given = prev_output_tokens, encoder_out, incremental_state, features_only
+        return super().forward(*given, **options)
 
 
 def factorize(decoder: nn.Module, options: Any) -> None:

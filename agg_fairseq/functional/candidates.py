@@ -15,17 +15,13 @@ class Candidates:
     # (B, U) int64, the first step at which the token is a candidate; T or more for padding
     since: Tensor
     steps: int  # T, so that position i is step `i % T` of sequence `i // T`
-    # at the token level, the target is no candidate; at the sequence level it is
-    spare_target: bool = True
 
     def at(self, positions: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens (C, U), and which are candidates, at positions (C,) with their targets."""
+        """Tokens (C, U), and which are candidates, at positions (C,); the target is none."""
         sequence = torch.div(positions, self.steps, rounding_mode="floor")
         tokens = self.tokens[sequence]
         is_candidate = self.since[sequence] <= (positions % self.steps)[:, None]
-        if self.spare_target:
-            is_candidate &= tokens != target[:, None]
-        return tokens, is_candidate
+        return tokens, is_candidate & (tokens != target[:, None])
 
 
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
@@ -42,12 +38,6 @@ def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     since = target.new_full((batch, steps + 1), steps).scatter_(1, column, order + 1)
     tokens, since = tokens[:, :steps], since[:, :steps]
     return Candidates(tokens, since, steps)
-
-
-def given_tokens(tokens: Tensor, is_candidate: Tensor) -> Candidates:
-    """One candidate or none at each position, also if it is the target; both (B, T)."""
-    since = (~is_candidate).long()  # with one step, 1 is beyond the last
-    return Candidates(tokens.reshape(-1, 1), since.reshape(-1, 1), steps=1, spare_target=False)
 
 
 def repeated_ngrams(tokens: Tensor, n: int) -> Tensor:

@@ -1,0 +1,140 @@
+"""A linear layer whose backward pass gates the gradient into its weight. Any loss of the logits may
+follow: "AGG does not alter the form of the loss function" (Yu et al. 2022, Sec. 5.1).
+
+With features H (N, D), output embedding W (V, D), bias b (V,), targets y (N,), and the gradient
+Z = dL/dlogits (N, V) of a loss L,
+
+    logits    = H Wᵀ + b
+    dL/dH     = Z W                                                        never gated
+    dL/dW[k]  = Σ_i G[i, k] Z[i, k] H[i]
+    dL/db[k]  = Σ_i G[i, k] Z[i, k]
+    G[i, k]   = 1       if k = y_i
+              = g1[k]   if y_i is not rare
+              = g2[k]   if y_i is rare
+
+The papers' models have no bias. It is gated like the row because a rare token's whole logit has to
+be held back: otherwise every position pushes the bias down for all tokens but its target, and what
+degenerates is the bias.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .compiling import compiled
+from .gates import Gates
+
+
+def gated_linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    gates: Gates | None,
+) -> Tensor:
+    """`F.linear(input, weight, bias)`, with gates on the gradient into `weight` and `bias`.
+
+    Args:
+        input: (..., D) H, floating point.
+        weight: (V, D) W, the output embedding.
+        bias: (V,) b, or None.
+        target: (...) y, int64, the token that each position is to predict. A number out of [0, V),
+            such as −100, is none; its position is gated like those whose target is not rare.
+        gates: the gates of the update; with None this is `F.linear`.
+
+    Returns:
+        (..., V) the logits.
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Examples:
+        >>> H, W, y = torch.ones(1, 1), torch.zeros(3, 1, requires_grad=True), torch.tensor([0])
+        >>> gates = Gates(torch.tensor([False, False, True]), g1=torch.tensor([1.0, 1.0, 0.5]))
+        >>> F.cross_entropy(gated_linear(H, W, None, y, gates), y).backward()
+        >>> (6 * W.grad.squeeze(1)).round()  # P − Q is −2/3, 1/3 and 1/3
+        tensor([-4.,  2.,  1.])
+
+    Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23.
+    """
+    if gates is None:
+        return F.linear(input, weight, bias)
+    if target.shape != input.shape[:-1]:
+        found = f"{tuple(input.shape)} and {tuple(target.shape)}"
+        raise ValueError(f"expected input (..., D) and target of shape (...), got {found}")
+    if gates.rare.shape != weight.shape[:1]:
+        rare = tuple(gates.rare.shape)
+        raise ValueError(f"expected gates {tuple(weight.shape[:1])}, got {rare}")
+    return _GatedLinear.apply(input, weight, bias, target, gates)
+
+
+class _GatedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, gates: Gates
+    ) -> Tensor:
+        ctx.save_for_backward(input, weight, bias, target)
+        ctx.gates = gates
+        return F.linear(input, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad_logits: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        input, weight, bias, target = ctx.saved_tensors
+        wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        grad_input = grad_weight = grad_bias = None
+        residual, dtype = grad_logits.reshape(-1, len(weight)), grad_logits.dtype  # N x V
+        if wants_input:
+            grad_input = (residual @ weight.to(dtype)).view(input.shape).to(input.dtype)
+        if wants_weight or wants_bias:
+            residual = gate_residual_(residual.clone(), target.reshape(-1), ctx.gates)
+        if wants_weight:
+            features = input.reshape(-1, input.size(-1)).to(dtype)
+            grad_weight = (residual.t() @ features).to(weight.dtype)
+        if wants_bias and bias is not None:
+            grad_bias = residual.sum(0).to(bias.dtype)
+        return grad_input, grad_weight, grad_bias, None, None
+
+
+def refuse_second_derivatives() -> None:
+    """Raises RuntimeError in a backward pass with create_graph, where torch's `once_differentiable`
+    would not if the incoming gradient has no graph: second derivatives would then be wrong."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")
+
+
+def gate_residual_(residual: Tensor, target: Tensor, gates: Gates) -> Tensor:
+    """Multiplies dL/dlogits (C, V or wider) by G in place, for targets y (C,), and returns it."""
+    logits = residual[:, : len(gates.rare)]
+    has_target = (target >= 0) & (target < logits.size(1))
+    y = target.where(has_target, 0)
+    is_rare = gates.rare.index_select(0, y) & has_target  # C
+    if residual.is_cuda:  # one pass, without waiting for the number of rare rows
+        compiled(_multiply_by_gates_, (logits, y, has_target, is_rare, gates.g1, gates.g2))
+        return residual
+    rows = is_rare.nonzero().squeeze(1)  # few
+    at_rare, at_target = logits[rows], logits.gather(1, y[:, None])
+    if gates.g1 is not None:
+        logits.mul_(gates.g1.to(logits.dtype))
+    if len(rows):
+        logits[rows] = at_rare if gates.g2 is None else at_rare * gates.g2.to(logits.dtype)
+    at_target = at_target.where(has_target[:, None], logits.gather(1, y[:, None]))
+    logits.scatter_(1, y[:, None], at_target)
+    return residual
+
+
+def _multiply_by_gates_(
+    logits: Tensor,
+    y: Tensor,
+    has_target: Tensor,
+    is_rare: Tensor,
+    g1: Tensor | None,
+    g2: Tensor | None,
+) -> None:
+    tokens = torch.arange(logits.size(1), device=logits.device)
+    is_target = (tokens == y[:, None]) & has_target[:, None]  # C x V
+    g1 = logits.new_ones(1) if g1 is None else g1
+    g2 = logits.new_ones(1) if g2 is None else g2
+    logits.mul_(torch.where(is_target, 1.0, torch.where(is_rare[:, None], g2, g1)))

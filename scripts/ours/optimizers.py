@@ -1,0 +1,179 @@
+"""What other optimizers than Adam do to rare tokens: trains small language models, the output
+embedding W by one optimizer and all else by another (docs/why.md).
+
+    python -m scripts.ours.optimizers TEXT W REST SEED RATE,… FOLDER/eval.json
+
+TEXT is a name of rule.py, and the model is the one there; W is a name of `OPTIMIZERS`, and REST is
+adamw, or muon for the matrices of the layers. Each peak learning rate of W makes a training, kept
+in FOLDER/RATE.json; eval.json is the one with the lowest perplexity on the validation part.
+"""
+
+import copy
+import itertools
+import math
+import pydoc
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from agg_fairseq.columns import CALIBRATED, COMPARED
+from agg_fairseq.files import write_json
+from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
+from agg_fairseq.result import Result
+
+from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
+from .rule import BLOCK, UNKNOWN, WARMUP, Model, blocks, epochs_of, tokens
+
+TOKENS_PER_UPDATE, RATE = 256, 0.01
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{f"adamw-{b}": ("torch.optim.AdamW", {"betas": (0.9, b)}) for b in (0.95, 0.98, 0.999)},
+    "adamw-no-momentum": ("torch.optim.AdamW", {"betas": (0.0, 0.98)}),
+    "amsgrad": ("torch.optim.AdamW", {"betas": (0.9, 0.98), "amsgrad": True}),
+    "adafactor": ("torch.optim.Adafactor", {}),
+    "sgd": ("torch.optim.SGD", {"momentum": 0.9}),
+    "muon": ("torch.optim.Muon", {}),
+    "lion": ("pytorch_optimizer.Lion", {"betas": (0.9, 0.99)}),
+    "signsgd": ("pytorch_optimizer.SignSGD", {"momentum": 0.0}),
+    "schedule-free": ("pytorch_optimizer.ScheduleFreeAdamW", {"betas": (0.9, 0.999)}),
+}
+"""Optimizers of W: their classes and options, without weight decay."""
+COLUMNS = {
+    **COMPARED,
+    **CALIBRATED,
+    "perplexity": ("rare", "total"),
+    "pushes_over_pulls": ("rare",),
+}
+FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
+
+
+def build_optimizers(model: Model, name: str, rest: str, rate: float) -> list[Optimizer]:
+    """The optimizer of W, and those of all else."""
+    path, options = OPTIMIZERS[name]
+    optimizers = [pydoc.locate(path)([model.weight], lr=rate, weight_decay=0.0, **options)]
+    others = [p for p in model.parameters() if p is not model.weight]
+    if rest == "muon":
+        matrices = [p for p in others if p.dim() == 2]
+        optimizers.append(Muon(matrices, RATE, adjust_lr_fn="match_rms_adamw"))
+        others = [p for p in others if p.dim() != 2]
+    return [*optimizers, AdamW(others, RATE, (0.9, 0.98), fused=True)]
+
+
+def backward(model: Model, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Computes the gradients of the mean loss, clipped as in training; returns features (N, D)."""
+    model.zero_grad()
+    features = model(inputs).flatten(0, 1)
+    nn.functional.cross_entropy(features @ model.weight.T, targets.flatten()).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return features.detach()
+
+
+def pushes_over_pulls(
+    model: Model, optimizer: Optimizer, batches: list[tuple[Tensor, Tensor]], rows: Tensor
+) -> float | None:
+    """The ratio of pushes_and_pulls.py, of some rows of W: None for an optimizer whose step is not
+    a gradient times a scale for each entry.
+
+    The scale is the step without momentum from W = 0, divided by the gradient.
+    """
+    if type(optimizer).__name__ in ("Lion", "Muon", "ScheduleFreeAdamW"):
+        return None
+    weight, sums = model.weight.detach().clone(), torch.zeros(4, len(model.weight)).double()
+    saved = copy.deepcopy(optimizer.state_dict())
+    for inputs, targets in batches:
+        features = backward(model, inputs, targets)
+        optimizer.load_state_dict(copy.deepcopy(saved))
+        for name, moment in optimizer.state[model.weight].items():
+            if name in FIRST_MOMENTS:
+                moment.zero_()
+        with torch.no_grad():
+            model.weight.zero_()
+            optimizer.step()
+            scale = (-model.weight / model.weight.grad).nan_to_num()
+            model.weight.copy_(weight)
+        parts = push_and_pull(features, weight, targets.flatten())
+        sums += movements(*parts, scale, features.mean(0))
+    return ratio(sums[:, rows])
+
+
+@torch.no_grad()
+def statistics(model: Model, data: tuple[Tensor, Tensor], groups: Any) -> NextTokenStatistics:
+    """Of blocks of inputs and targets."""
+    measured = NextTokenStatistics(groups, keep_positions=True)
+    for inputs, targets in zip(*(part.split(4) for part in data), strict=True):
+        logits = model(inputs).flatten(0, 1) @ model.weight.T
+        measured.update(logits.log_softmax(1), targets.flatten())
+    return measured
+
+
+def train(text: str, name: str, rest: str, seed: int, rate: float) -> dict[str, Any]:
+    """Trains and measures a model, which is its last checkpoint: the row of a `Result`, with the
+    validation perplexity as `valid`."""
+    train_ids, valid_ids, test_ids = tokens(text)
+    counts = torch.bincount(train_ids, minlength=UNKNOWN + 1)
+    torch.manual_seed(seed)
+    model = Model(len(counts), 0.0)
+    inputs, targets = blocks(train_ids)
+    per_update = TOKENS_PER_UPDATE // BLOCK
+    updates = math.ceil(len(inputs) / per_update)
+
+    def falling(update: int) -> float:
+        """A warm-up, then down to a tenth."""
+        done = (update + 1 - WARMUP) / max(updates - WARMUP, 1)
+        return (update + 1) / WARMUP if update < WARMUP else 1 - 0.9 * done
+
+    optimizers, schedules = build_optimizers(model, name, rest, rate), []
+    for optimizer in optimizers:
+        constant = hasattr(optimizer, "train")  # schedule-free
+        rule = (lambda update: min(1.0, (update + 1) / WARMUP)) if constant else falling
+        schedules.append(LambdaLR(optimizer, rule))
+    of_updates = epochs_of(len(inputs), per_update, seed)
+    for batch in itertools.islice(of_updates, updates):
+        backward(model, inputs[batch], targets[batch])
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
+    if hasattr(optimizers[0], "eval"):
+        optimizers[0].eval()
+
+    groups = frequency_groups(counts)
+    model.eval()
+    valid = statistics(model, blocks(valid_ids, 13_000 // BLOCK), groups)
+    test = statistics(model, blocks(test_ids, 40_000 // BLOCK), groups)
+    calibrated = test.calibrated(valid.fit_offsets())
+    model.train()
+    batches = [(inputs[batch], targets[batch]) for batch in itertools.islice(of_updates, BATCHES)]
+    measured_ratio = pushes_over_pulls(model, optimizers[0], batches, groups.members("rare"))
+    return {
+        **test.compute(),
+        **{f"calibrated_{metric}": values for metric, values in calibrated.items()},
+        "isoscore": {"total": isoscore(model.weight.detach())},
+        "pushes_over_pulls": {"rare": measured_ratio},
+        "valid": valid.compute()["perplexity"]["total"],
+    }
+
+
+def main(text: str, name: str, rest: str, seed: str, rates: str, output: str) -> None:
+    """See the help at the top."""
+    path, by_rate = Path(output), {}
+    settings = {"text": text, "W": name, "rest": rest, "seed": int(seed)}
+    for rate in rates.split(","):
+        file = path.with_name(f"{rate}.json")
+        if not file.exists():
+            row = train(text, name, rest, int(seed), float(rate))
+            write_json(file, Result({path.parent.name: row}, COLUMNS, settings).json())
+        result = Result.read(file)
+        by_rate[rate] = result[path.parent.name]["valid"]
+        print(f"{name}, {rest}, {rate}: valid PPL {by_rate[rate]:.2f}", flush=True)
+    best = min(by_rate, key=by_rate.__getitem__)
+    result = Result.read(path.with_name(f"{best}.json"))
+    facts = {"rate": float(best), "valid perplexity by rate": by_rate}
+    write_json(path, Result(result.rows, COLUMNS, settings, facts).json())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

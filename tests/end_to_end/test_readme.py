@@ -1,0 +1,35 @@
+"""README's recipe, as it stands but for the numbers of updates, on a small text."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.conftest import ROOT, write_lines, zipf_text
+
+
+@pytest.mark.slow
+def test_the_recipe_leads_from_a_text_to_a_report(tmp_path):
+    [recipe] = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "text").mkdir()
+    recipe = recipe.replace("UPDATES=4000", "UPDATES=6")
+    recipe = recipe.replace("--log-format", "--log-interval 2 --log-format")
+    for number, (split, lines) in enumerate({"train": 400, "valid": 200, "test": 200}.items()):
+        write_lines(tmp_path / "text" / split, zipf_text(lines, 200, seed=number))
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", recipe],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "--agg-window" in done.stdout or "K = 2N" in done.stdout
+    rows = re.findall(
+        r"^\| (runs/\S+|mle\S*|agg\S*|calibrated\S*|checkpoint\S*)", done.stdout, re.M
+    )
+    assert len(rows) >= 3, done.stdout
+    report = (tmp_path / "report.html").read_text()
+    assert "mle" in report and "agg" in report

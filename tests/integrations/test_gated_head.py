@@ -1,0 +1,215 @@
+"""The gradients under GatedHead, whatever a model makes of its logits; what it counts, and its
+state."""
+
+import copy
+import io
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+from transformers import GPT2LMHeadModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from agg_fairseq.errors import UserError
+from agg_fairseq.integrations.transformers import GatedHead
+from tests.integrations.test_every_model import compared
+from tests.small_transformers import (
+    VOCABULARY,
+    batch,
+    gpt2,
+    gradients,
+    in_bfloat16,
+    llama_like,
+    untied,
+)
+
+
+class MuReadout(nn.Linear):
+    """The output layer of mup, which scales its input."""
+
+    width = 4
+
+    def forward(self, features):
+        return super().forward(features / self.width)
+
+
+class Shifted(nn.Linear):
+    """A bias of a plug-in's, which is not gated."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes, bias=False)
+        self.shift = nn.Parameter(torch.zeros(VOCABULARY))
+
+    def forward(self, features):
+        return super().forward(features) + self.shift
+
+
+class Scaled(GPT2LMHeadModel):
+    """Its logits have a learned scale, and its loss a second term of the logits."""
+
+    def forward(self, input_ids, labels):
+        logits = self.lm_head(self.transformer(input_ids).last_hidden_state) * self.scale
+        loss = self.loss_function(logits, labels, VOCABULARY)
+        return CausalLMOutput(loss + 1e-3 * logits.logsumexp(-1).square().mean(), logits)
+
+
+def with_head(layer):
+    model = untied()
+    model.lm_head = layer(16, VOCABULARY)
+    return model
+
+
+def scaled():
+    model = gpt2()
+    model.__class__, model.scale = Scaled, nn.Parameter(torch.tensor(2.0))
+    return model
+
+
+def with_hook():
+    model = untied()
+    model.lm_head.register_forward_hook(lambda module, given, z: z - z.mean(-1, keepdim=True))
+    return model
+
+
+def checkpointed():
+    model = untied()
+    model.gradient_checkpointing_enable()
+    return model
+
+
+MODELS = {
+    "tied": gpt2,
+    "bias": lambda: llama_like("Phi", head_dim="default"),
+    "scale": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
+    "cap": lambda: llama_like("Gemma2", final_logit_softcapping=0.5),
+    "mup": lambda: with_head(lambda *sizes: MuReadout(*sizes, bias=False)),
+    "bias of a plug-in": lambda: with_head(Shifted),
+    "learned scale, two losses": scaled,
+    "hook": with_hook,
+    "gradient checkpointing": checkpointed,
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_gates_whatever_follows_the_output_layer(kind):
+    target, second = (
+        None,
+        torch.randint(4, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(0)),
+    )
+    if kind == "learned scale, two losses":
+        second[0, :4] = -100
+        target = F.pad(second, (0, 1), value=-100)[:, 1:].flatten()
+    loss, plain, literal = compared(MODELS[kind](), target)
+    assert loss == 0 and plain <= 1e-6 and literal <= 1e-6
+
+
+@pytest.mark.parametrize("way", ["deep copy", "saved", "removed"])
+@pytest.mark.parametrize("in_half", [False, True])
+def test_everything_but_training_steps_is_untouched(way, in_half):
+    """In evaluation, of a copy, and after `remove`; by accelerate in half precision, too."""
+    model, given = gpt2(), batch()
+    expected = gradients(model, model(**given).loss)
+    before = [*model.state_dict()], vars(model).copy(), vars(model.lm_head).copy()
+    logits = model.eval()(**given).logits
+    gated = GatedHead(model, rare_fraction=0.3)
+    assert model(**given).logits.equal(logits)
+    model.train()
+    assert model(input_ids=given["input_ids"]).logits.equal(logits)
+    with torch.no_grad():
+        assert model(**given).logits.equal(logits)
+    assert not gated.objective.counter.current.any()
+    with pytest.raises(IndexError):
+        model(input_ids=given["input_ids"] + VOCABULARY, labels=given["labels"])
+    if in_half:
+        in_bfloat16(model)
+        with pytest.raises(UserError, match="already has one"):
+            GatedHead(model)
+    output = model(**given)
+    assert output.logits.shape == (3, 12, VOCABULARY)
+    assert_close(gradients(model, output.loss), expected, rtol=in_half * 0.05, atol=in_half * 0.05)
+    gated.roll_back_update()
+    if way == "removed":
+        gated.remove()
+        gated.remove()
+        assert in_half or ([*model.state_dict()], vars(model), vars(model.lm_head)) == before
+        used = model
+    elif way == "deep copy":
+        used = copy.deepcopy(model)
+    elif not in_half:  # what accelerate makes of a model cannot be pickled
+        torch.save(model, file := io.BytesIO())
+        used = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    else:
+        return
+    found = gradients(used, used(**given).loss)
+    assert_close(found, expected, rtol=in_half * 0.05, atol=in_half * 0.05)
+    assert not gated.objective.counter.current.any()
+    own = GatedHead(used, rare_fraction=0.3)
+    used(**given).loss.backward()
+    own.commit_update()
+    assert own.objective.counter.updates == 1 and not gated.objective.counter.current.any()
+    own.remove()
+    assert_close(gradients(used, used(**given).loss), found, rtol=0, atol=0)
+
+
+def test_labels_shifted_by_the_caller_and_given_by_position():
+    model, given = gpt2(), batch(ignored=[(1, 4)])
+    target = F.pad(given["labels"], (0, 1), value=-100)[:, 1:].contiguous()
+    counts = target[target != -100].bincount(minlength=VOCABULARY)
+    gated = GatedHead(model, rare_fraction=0.3)
+    for positions, more in (
+        ((), {**given, "shift_labels": target}),
+        ((given["input_ids"], *[None] * 7, given["labels"]), {}),
+    ):
+        model(*positions, **more).loss.backward()
+        assert gated.objective.counter.current.equal(counts)
+        gated.roll_back_update()
+
+
+def test_a_state_is_restored_but_for_the_window(caplog):
+    """The state of a method without counts leaves the window empty."""
+    first = GatedHead(gpt2(), window=5)
+    without = GatedHead(gpt2(), "agps", counts=torch.arange(VOCABULARY), rare_rank=9)
+    for seed in range(4):
+        first.model(**batch(seed=seed))
+        first.commit_update()
+    second, third = GatedHead(gpt2(), window=2), GatedHead(gpt2())
+    second.load_state_dict(first.state_dict())
+    counter = second.objective.counter
+    last = torch.cat([batch(seed=2)["labels"][:, 1:], batch(seed=3)["labels"][:, 1:]])
+    assert (counter.window, counter.updates) == (2, 2)
+    assert counter.appearances.equal(last.flatten().bincount(minlength=VOCABULARY))
+    assert "found no counts" not in caplog.text
+    third.load_state_dict(without.state_dict())
+    assert third.objective.counter.updates == 0 and "found no counts of its method" in caplog.text
+    with pytest.raises(ValueError, match="over 61 tokens, got 7"):
+        third.load_state_dict(GatedHead(gpt2(vocab_size=7)).state_dict())
+
+
+@pytest.mark.parametrize("kind", ["modules_to_save", "another adapter", "not trained"])
+def test_peft(kind):
+    """The copy of the output layer that trains is gated; without one, a line says so."""
+    peft = pytest.importorskip("peft", reason="needs peft: pip install peft==0.21.2")
+    saved = None if kind == "not trained" else ["lm_head"]
+    config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=saved)
+    model = peft.get_peft_model(untied(), config).train()
+    if kind == "another adapter":
+        model.add_adapter("second", peft.LoraConfig(target_modules=["q_proj"]))
+        model.set_adapter("second")
+    if kind != "modules_to_save":
+        GatedHead(model, rare_fraction=0.3)
+        with pytest.raises(UserError, match="modules_to_save of the active adapter"):
+            model(**batch())
+        return
+    own = model(**batch()).loss
+    expected = gradients(model, own)
+    gated = GatedHead(model, rare_fraction=0.3)
+    for seed in (1, 0):
+        loss = model(**batch(seed=seed)).loss
+        found = gradients(model, loss)
+        gated.commit_update()
+    assert loss == own
+    [name] = [name for name in found if "lm_head.modules_to_save" in name]
+    assert not found.pop(name).equal(expected.pop(name))
+    assert_close(found, expected, rtol=0, atol=0)
