@@ -116,7 +116,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def blocks(bpe: ByteLevelBPETokenizer, path: Path, size: int) -> list[dict[str, torch.Tensor]]:
     """The tokens of a text in examples of `size`, for Trainer; a rest at the end is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = path.read_text("utf-8-sig").splitlines(keepends=True)
     tokens = torch.tensor([token for line in bpe.encode_batch(lines) for token in line.ids])
     whole = len(tokens) // size
     return [

@@ -55,7 +55,7 @@ parser.add_argument(
 options = parser.parse_args()
 
 if options.text:
-    documents = options.text.read_text("utf-8").split("\n\n")
+    documents = options.text.read_text("utf-8-sig").split("\n\n")
 else:
     documents = list(pydoc_data.topics.topics.values())
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):

@@ -20,7 +20,7 @@ from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity
 from ..metrics.groups import OCCURRENCE_GROUPS
-from .options import add_inputs, add_option, add_parameters, call
+from .options import add_inputs, add_option, add_parameters, call, descriptions
 
 EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
 
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "text in UTF-8 to score, instead of DATA, for models of transformers"
     parser.add_argument("--text", metavar="FILE", help=text)
     add_option(parser, "train_text")
+    add_option(parser, "bos", descriptions(PlainText)["bos"])
     add_parameters(parser, perplexity)
     shown = {**COMPARED, **CALIBRATED, **MOVED}
     for metric, keys in shown.items():
@@ -45,20 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    if arguments.occurrences_in is not None and arguments.groups != "types":
-        raise UserError(
-            "--groups: found it with --occurrences-in, which forms groups of its own; leave one out"
-        )
     length, train_text = arguments.tokens_per_sample, arguments.train_text
-    of_data = (arguments.context_window, arguments.max_tokens)
-    if arguments.data is not None and arguments.text is train_text is None:
+    of_data, bos = (arguments.context_window, arguments.max_tokens), arguments.bos
+    if arguments.data is not None and arguments.text is train_text is None and not bos:
         text, field = BinarizedText(arguments.data, arguments.split, length, *of_data), "split"
     elif arguments.data is None and arguments.text is not None and of_data == (0, None):
-        text, field = PlainText(arguments.text, train_text, length), "text"
+        text, field = PlainText(arguments.text, train_text, length, bos), "text"
     else:
         raise UserError(
             "found neither --data nor --text, or options of both; expected --data, to which "
-            "--context-window and --max-tokens belong, or --text, to which --train-text belongs"
+            "--context-window and --max-tokens belong, or --text, with --train-text and --bos"
         )
     if arguments.calibrate is not None:
         arguments.calibrate = replace(text, **{field: arguments.calibrate})

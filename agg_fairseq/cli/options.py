@@ -15,6 +15,7 @@ from ..checkpoints import Checkpoint, open_models
 from ..checkpoints.averaging import NAMES
 from ..data.subwords import FILES, TokenizerOptions
 from ..data.vocabulary import GROUP_MEANINGS
+from ..errors import UserError
 from ..f2.decoupled_decoding import DECODINGS
 from ..names import unique_names
 from ..result import Result
@@ -80,6 +81,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "f2_decoding": {"choices": DECODINGS},
     "tokenize": {"choices": TOKENIZERS},
     "as_published": {"action": "store_true"},
+    "bos": {"action": "store_true"},
     "force": {"action": "store_true"},
     "data": {"metavar": "DATA"},
     "split": {"metavar": "SPLIT"},
@@ -93,6 +95,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE"},
 }
 """Parameters that are options, with what argparse needs."""
+NEEDED: dict[str, tuple[str, ...]] = {
+    "moses": ("reference",), "tokenize": ("reference",), "bpe": ("prefixes",),
+    "epochs": ("beta2",), "groups": ("data", "train_text"),
+}  # fmt: skip
+"""Options that have an effect only with one of others, in commands that have these."""
+REPLACED = {"split": "prefixes", "prefix_length": "prefixes", "groups": "occurrences_in"}
+"""Options that have none with another one."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
 
@@ -149,7 +158,7 @@ def add_option(
         for grouping, meaning in GROUP_MEANINGS.items():
             text += f"; with {grouping}, {meaning}"
     flags = ["-o"] if name == "output" else []
-    flags.append(f"--{name.replace('_', '-')}")
+    flags.append(flag(name))
     option["help"] = text.replace("%", "%%")
     parser.add_argument(*flags, **option)
 
@@ -169,11 +178,32 @@ def descriptions(documented: object) -> dict[str, str]:
 def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
     """Calls a function with what is opened for it and the arguments named as its parameters."""
     given = dict(vars(arguments))
+    check_effects(function, given)
     if "bpe" in given:
         given["tokenizer"] = TokenizerOptions(*(given[name] for name in TOKENIZER))
     inputs = [given["opened"](arguments)] if "opened" in given else []
     parameters = list(inspect.signature(function).parameters)[len(inputs) :]
     return function(*inputs, **{name: given[name] for name in parameters if name in given})
+
+
+def check_effects(function: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Raises UserError for an option of a function that was given, but has no effect."""
+    parameters = {**inspect.signature(TokenizerOptions).parameters}
+    parameters |= inspect.signature(function).parameters
+    for name, parameter in parameters.items():
+        if name not in given or given[name] == parameter.default:
+            continue
+        needed = [one for one in NEEDED.get(name, ()) if one in given]
+        if needed and all(given[one] is None for one in needed):
+            others = " or ".join(map(flag, needed))
+            raise UserError(f"{flag(name)}: found it without {others}; expected both")
+        if given.get(other := REPLACED.get(name, "")) is not None:
+            raise UserError(f"{flag(name)}: found it with {flag(other)}, which takes its place")
+
+
+def flag(name: str) -> str:
+    """An option, as one types it."""
+    return f"--{name.replace('_', '-')}"
 
 
 def add_inputs(

@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ class TokenizerOptions:
     sentencepiece_model: Path | None = None
     bpe_codes: Path | None = None
     after_space: bool = True
+
+    def __post_init__(self) -> None:
+        for name in {*chain(*FILES.values())} - {*FILES[self.bpe]}:
+            if getattr(self, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option}: found it with --bpe {self.bpe}, which does not read it")
 
     def word_tokenizer(self, dictionary: Any) -> WordTokenizer:
         """Splits text into tokens of fairseq's dictionary, in which the pieces of GPT-2 may be ids

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
+from ..checkpoints.with_bias import LAYER
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
@@ -48,9 +49,9 @@ def perplexity(
     Returns:
         Result: a row per model, with the measures of `NextTokenStatistics.compute` and
         `geometry` by group, `CALIBRATED` with `calibrate`, and `moved` with `moved_from`;
-        beside them `tokens` (targets scored), `criterion` (its options), and `offsets` by group
-        (nats). The row `human` has the distinct targets, and `unigram` the E/O of the training
-        frequencies. Facts: `targets`, those scored, by group.
+        beside them `tokens` (targets scored), `criterion` (its options), `classes` (of a factorized
+        output layer), and `offsets` by group (nats). The row `human` has the distinct targets, and
+        `unigram` the E/O of the training frequencies. Facts: `targets`, those scored, by group.
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabulary = text.load_vocabulary(models)
@@ -76,6 +77,7 @@ def perplexity(
             "matrix": None,
             "tokens": statistics.tokens,
             "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
+            **_classes(model),
             **statistics.compute(),
         }
         if calibrate is not None:
@@ -130,6 +132,13 @@ def _groups(
     special = vocabulary.excluded & (vocabulary.counts > 0)
     most_frequent = members.of_token.masked_fill(special, 0)
     return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
+
+
+def _classes(model: EmbeddingSource) -> dict[str, int]:
+    """The number of `classes` of a factorized output layer."""
+    parameters = model.parameters if isinstance(model, Checkpoint) else {}
+    classes = parameters.get(f"{LAYER}.class_weight")
+    return {} if classes is None else {"classes": len(classes)}
 
 
 def _with_matrix(models: Models) -> dict[str, EmbeddingSource]:

@@ -100,18 +100,21 @@ class BinarizedText:
 @dataclass(frozen=True)
 class PlainText:
     """A text in UTF-8, for causal language models of transformers with one tokenizer; encoded
-    without special tokens, and cut into blocks, of which the first token is not scored.
+    without special tokens, and cut into blocks, of which the first token is not scored without
+    `bos`.
 
     Args:
         text: file to score.
         train_text: file in which the tokens are counted, for the frequency groups; None if they are
             formed by the occurrences in another text.
         tokens_per_sample: tokens per block; None: the positions of the models, at most 1,024.
+        bos: put the begin of a sequence before each block of --text, as config.json has it.
     """
 
     text: str | Path
     train_text: str | Path | None = None
     tokens_per_sample: int | None = None
+    bos: bool = False
 
     @property
     def name(self) -> str:
@@ -141,6 +144,7 @@ class PlainText:
             )
         return {
             "tokens-per-sample": length,
+            "bos": self.bos or None,
             "counted-in": None if self.train_text is None else Path(self.train_text).name,
             "dtype": "float32",
         }
@@ -165,14 +169,25 @@ class PlainText:
             )
         network.to(device).eval()
         length = self.settings(models, vocabulary)["tokens-per-sample"]
-        blocks = self._tokens(vocabulary).to(device).split(length)
+        start = torch.tensor(self._start(models[name]), dtype=torch.int64, device=device)
+        blocks = self._tokens(vocabulary).to(device).split(length - len(start))
         for block in tqdm(blocks, name, leave=False, disable=None):
+            block = torch.cat([start, block])
             if len(block) < 2:
                 continue
             logits = network(input_ids=block[None]).logits[0, :-1]  # (T − 1) x V
             rows = chunk_rows(logits.size(1))
             for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
                 yield chunk.float(), target
+
+    def _start(self, model: PretrainedModel) -> list[int]:
+        """What is put before each block."""
+        if not self.bos:
+            return []
+        token = model.skeleton.config.get_text_config().bos_token_id
+        if not isinstance(token, int):
+            raise UserError(f"--bos: found no bos_token_id in the config.json of {model}")
+        return [token]
 
     def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
         """(N,) int64, the tokens of the file."""

@@ -209,6 +209,8 @@ class GatedHead(TrainerCallback):
                 f"GatedHead: found logits of the positions {(*positions,)} for the labels "
                 f"{(*target.shape,)}; expected those of all labels (logits_to_keep=0)"
             )
+        if not self._is_checked and self.objective.counter is not None:
+            self.objective.check_workers(features)
         self._is_used, target = True, target.reshape(positions)
         logits = gated_linear(features, weight, bias, target, gates)
         if not self._is_checked and logits.requires_grad:

@@ -294,24 +294,26 @@ class Objective(nn.Module):
 
     def _check_update(self, features: Tensor, weight: Tensor) -> None:
         """Raises ValueError if W has changed since the last micro-batch, though the update has not
-        ended; and for the features of a model that works on one batch in several workers, if it is
-        not known which (FSDP gathers its parameters before)."""
+        ended; and as `check_workers`, once."""
         version = self.weight_versions.setdefault(id(weight), weight._version)
         if weight.is_leaf and version != weight._version:
             raise ValueError(
                 "found that the weights have changed, but the update has not ended; call "
                 "commit_update() after each step of the optimizer"
             )
-        if self._is_checked:
-            return
-        self._is_checked = True
-        if has_workers() and self.process_group is None:
-            if depends_on_shards(features):
-                raise ValueError(
-                    "found a model with sharded parameters, whose workers may have the same batch; "
-                    "expected process_group, the workers with batches of their own, such as "
-                    'mesh["dp"].get_group()'
-                )
+        if not self._is_checked:
+            self._is_checked = True
+            self.check_workers(features)
+
+    def check_workers(self, features: Tensor) -> None:
+        """Raises ValueError for the features of a model that works on one batch in several workers,
+        if it is not known which. (FSDP gathers its parameters before.)"""
+        if has_workers() and self.process_group is None and depends_on_shards(features):
+            raise ValueError(
+                "found a model with sharded parameters, whose workers may have the same batch; "
+                "expected process_group, the workers with batches of their own, such as "
+                'mesh["dp"].get_group()'
+            )
 
     def sum_over_workers(self, counts: Tensor) -> None:
         """Replaces counts by their sum over the workers, each of which must call this."""

@@ -8,21 +8,15 @@ import torch
 
 
 class EmbeddingAdam(torch.optim.Optimizer):
-    r"""AdamW with one second moment for all rows of an embedding: Coupled Adam (Stollenwerk &
-    Stollenwerk, ACL 2025, Sec. 3).
+    """AdamW with one second moment v for all rows of an embedding, in groups of parameters with
+    `"coupled": True`: Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3).
 
-    Adam divides the step of each row w_k by √v_k, a mean of its squared gradients over about the
-    last 1/(1 − β₂) updates. For a token that is rarer than that, v_k decays between its
-    appearances, and pushes away from the contexts of other tokens become larger steps than pulls to
-    its own (see `functional.adam_memory`). A larger β₂ in a group of parameters of its own helps,
-    with any Adam. So does, in groups with ``"coupled": True``,
+        v ← β₂ v + (1 − β₂) mean_k g_k²
 
-    .. math::
-        \bar v \leftarrow \beta_2 \bar v + (1 - \beta_2) \frac{1}{V} \sum_j g_j^2
-
-    The gradients of a softmax likelihood with respect to the rows of W sum to zero; divided by one
-    √v, the steps do too, so that the mean row stays where it is. (The paper averages the second
-    moments of all rows, which gives the same numbers.)
+    The gradients g_k of a softmax likelihood into the rows of W sum to zero; divided by one √v, the
+    steps do too, so that the mean row stays where it is. (With a v for each row, that of a rare
+    token decays between its appearances, see `functional.adam_memory`; a larger β₂ in a group of
+    its own helps, with any Adam.)
 
     All other parameters are trained exactly as by fairseq's `adam`: as by `torch.optim.AdamW`, but
     that epsilon is added before the bias correction: the denominator is `sqrt(v) + ε`, with a step
@@ -41,11 +35,10 @@ class EmbeddingAdam(torch.optim.Optimizer):
         ValueError: an option is out of its range, or a coupled parameter is no matrix.
 
     Examples:
-        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False))
-        >>> hidden, output = model
+        >>> hidden, output = torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False)
         >>> groups = [{"params": hidden.parameters()}, {"params": output.parameters(), "coupled": True}]
         >>> optimizer = EmbeddingAdam(groups, lr=0.001, betas=(0.9, 0.98))
-        >>> model(torch.ones(2, 4)).logsumexp(1).sum().backward()
+        >>> output(hidden(torch.ones(2, 4))).logsumexp(1).sum().backward()
         >>> optimizer.step()
     """
 

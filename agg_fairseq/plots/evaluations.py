@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -70,7 +71,8 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     the models, by the number of frequency classes.
 
     Models named …equal-frequency-N or …equal-token-N (see --name of text-metrics), where N is the
-    number of classes, are the points of two curves; all others are horizontal lines.
+    number of classes, are the points of two curves; all others are horizontal lines, or a star
+    where eval-lm found classes.
 
     Args:
         evaluations: of `text_metrics`, all of the same split; and of `perplexity`, with the same
@@ -90,11 +92,15 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     perplexities = _rows(of_models, [("perplexity", "total")], "eval-lm")
     points: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
+    stars: dict[str, tuple[float, list[float]]] = {}
     for name, (_, values) in _rows(of_texts, titles, "text-metrics").items():
+        row, perplexity = perplexities.get(name, ({}, [math.nan]))
         if of_models:
-            values += perplexities[name][1] if name in perplexities else [math.nan]
+            values += perplexity
         if match := CLASS_MODEL.search(str(name)):
             points[match[1]].setdefault(int(match[2]), []).append(values)
+        elif row.get("classes"):
+            stars[name] = row["classes"], values
         else:
             levels[name] = values
     if not any(points.values()):
@@ -103,7 +109,7 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
             "expected some, by text-metrics --name"
         )
     panels = [*titles.values(), *["perplexity"] * bool(of_models)]
-    return _sweep(panels, points, levels, "classes")
+    return _sweep(panels, points, levels, "classes", stars)
 
 
 def _sweep(
@@ -111,10 +117,12 @@ def _sweep(
     curves: Mapping[str, Points],
     levels: Mapping[str, list[float]],
     xlabel: str,
+    stars: Mapping[str, tuple[float, list[float]]] = MappingProxyType({}),
 ) -> style.Figure:
-    """A panel for each title, with the mean at each point of the curves, and horizontal lines."""
+    """A panel for each title, with the mean at each point of the curves, horizontal lines, and
+    stars at an x."""
     figure, panels = style.new_panels(len(titles), width=4.0, height=3.0)
-    every_x = set().union(*curves.values())
+    every_x = set().union(*curves.values(), (x for x, _ in stars.values()))
     ends = [min(every_x), max(every_x)]
     for panel, (axis, title) in enumerate(zip(panels, titles, strict=True)):
         for index, (name, points) in enumerate(curves.items()):
@@ -124,6 +132,9 @@ def _sweep(
             style.line(axis, index, x, means, name)
         for index, (name, values) in enumerate(levels.items(), len(curves)):
             style.line(axis, index, ends, [values[panel]] * 2, name)
+        for name, (at, values) in stars.items():
+            label = style.legend_label(name)
+            axis.plot([at], [values[panel]], "*", color="black", markersize=10, label=label)
         style.finish(axis, title=title, xlabel=xlabel)
     return style.finish_figure(figure)
 
@@ -189,8 +200,8 @@ def _rows(
 
 
 def frequencies(data: Mapping[str, str | Path]) -> style.Figure:
-    """Draws the number of occurrences of each token in the training split by its rank, on
-    logarithmic scales.
+    """Draws the number of occurrences of each token in the training split, on a logarithmic scale,
+    by its rank.
 
     A curve for each folder, or for each language of a parallel corpus.
 
@@ -212,5 +223,5 @@ def frequencies(data: Mapping[str, str | Path]) -> style.Figure:
     for index, (name, of_tokens) in enumerate(counts.items()):
         seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
         style.line(axis, index, range(1, len(seen) + 1), seen, name)
-    style.finish(axis, xlabel="rank", ylabel="occurrences", xscale="log", yscale="log")
+    style.finish(axis, xlabel="rank", ylabel="occurrences", yscale="log")
     return style.finish_figure(figure)

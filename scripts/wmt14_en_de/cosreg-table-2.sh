@@ -5,8 +5,9 @@
 #            (configs/wmt14_en_de/size/vaswani-base.yaml); cosreg-big-mle, cosreg-big-cosreg (vaswani-big.yaml), at
 #            SIZE=paper alone
 #   takes    2.6 to 4.0 hours each on an H200, big 17 to 20; 115 GB, of which each of big 48
-#   differs  the mean of the last 5 checkpoints is measured, of big the last 20, as by Vaswani et al. The paper says
-#            "tokenized case-sensitive BLEU"; ours is of Moses' tokens, of German with compounds split. Others are quoted
+#   differs  the mean of the last 5 checkpoints is measured, of big the last 20, as by Vaswani et al. The paper says "tokenized
+#            case-sensitive BLEU"; ours is of Moses' tokens, of German with compounds split, with beam 4 and fairseq's length
+#            penalty of 0.6 (its formula is not that of Vaswani et al.). Others are quoted
 . "$(dirname -- "$0")/../env.sh"
 corpus data/wmt14_en_de wmt14_en_de/prepare.sh
 for config in mle cosreg; do

@@ -78,9 +78,9 @@ def test_bleu_of_two_logs(tmp_path, capsys):
         write_log(tmp_path / "en.log", language="en"),
         tokenized_bleu(HYPOTHESES, REFERENCES, split=False),
     )
-    printed, german = run(capsys, "bleu", english), run(capsys, "bleu", first, "--moses", "en")
-    assert cells(printed)["en"]["BLEU"] == cells(german)["mle"]["BLEU"] == f"{whole.score:.2f}"
-    assert "|bleu:[nrefs:1|" in printed and whole.score != score.score
+    printed = run(capsys, "bleu", english)
+    assert cells(printed)["en"]["BLEU"] == f"{whole.score:.2f}" != table["mle"]["BLEU"]
+    assert "|bleu:[nrefs:1|" in printed
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])

@@ -46,12 +46,21 @@ def test_bad_checkpoints_are_one_line(change, words, lm_data, good_checkpoint, t
 
 def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
     given = ("eval-lm", good_checkpoint, "--data", lm_data)
+    texts = ("generate-lm", good_checkpoint, "--data", lm_data, "-o", tmp_path / "o")
     for *arguments, words in (
         (*given, "--context-window", "16", "found 16, 16 of them context, and "),
         # fairseq says it
         (*given, "--max-tokens", "4", "error: Sentences lengths should not exceed max_tokens=4"),
         ("plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx", ".png, .svg, .pdf"),
         ("isotropy", "missing.pt", "missing.pt: found no such file"),
+        ("isotropy", "c.pt", "--groups", "frequency", "--groups: found it without --data or --tr"),
+        ("bleu", "log", "--moses", "de", "--moses: found it without --reference; expected both"),
+        ("bleu", "log", "--tokenize", "zh", "--tokenize: found it without --reference"),
+        ("groups", lm_data, "--epochs", 2, "--epochs: found it without --beta2; expected both"),
+        (*texts, "--bpe", "gpt2", "--bpe: found it without --prefixes; expected both"),
+        (*texts, "--prefixes", "p", "--split", "valid", "--split: found it with --prefixes, which"),
+        (*texts, "--prefixes", "p", "--bpe-codes", "c", "--bpe-codes: found it with --bpe words"),
+        (*given, "--bos", "or --text, with --train-text and --bos"),
         ("isotropy", "x\n" * 300, "File name too long"),
     ):
         assert words in refused(capsys, *arguments)

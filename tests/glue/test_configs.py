@@ -248,7 +248,7 @@ CHECKPOINTS = {
     "wikitext103/agg-tables-4-8-9": {"agg": 12 * 3},
     "wikitext103/agps-table-4": {"agps": 3 * 3},
     "wikitext103/f2-tables-1-2": {"f2": 5 * 3},
-    "wikitext103/f2-tables-3-8": {"f2": 11 * 3},
+    "wikitext103/f2-tables-3-8": {"f2": 13 * 3},
     "wmt14_en_de/agg-table-7": {"agg-base": 4 * 7.2, "agg-big": 4 * 7.2},
     "wmt14_en_de/agps-tables-1-3": {"agps-base": 5 * 7.2 + (4 + 2) + (24 + 2), "agps-big": 3 * 7.2},
     "wmt14_en_de/cosreg-table-2": {"vaswani-base": 4 * 7.2, "vaswani-big": 2 * 22.2},

@@ -83,7 +83,8 @@ def generate(lm_data, tmp_path, capsys):
 
     def generated(checkpoint, *options):
         output = tmp_path / "new" / "t.jsonl"
-        arguments = ("--data", lm_data, "--output", output, *LENGTHS)
+        lengths = LENGTHS[2:] if "--prefixes" in options else LENGTHS
+        arguments = ("--data", lm_data, "--output", output, *lengths)
         printed = run(capsys, "generate-lm", checkpoint, *arguments, *options)
         return list(map(json.loads, read_lines(output))), printed
 

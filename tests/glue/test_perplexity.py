@@ -48,6 +48,8 @@ def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
     assert (row.get("isoscore") is None) == (kind == "adaptive")
 
     model, task = build_model(checkpoint, data)
+    of_classes = getattr(model.decoder.output_projection, "classes", None) if kind == "f2" else None
+    assert row.get("classes") == (of_classes and of_classes.number)
     task.load_dataset("valid")
     distributions, targets = [], []
     for item in task.dataset("valid"):

@@ -165,24 +165,29 @@ def test_seeds_of_the_sweep_are_one_point():
 
 def test_class_sweep():
     """In each panel a curve for each kind of classes, over their number, and lines of other rows;
-    with results of eval-lm, a panel of their perplexities in place of the KLD."""
+    with results of eval-lm, a panel of their perplexities in place of the KLD, and a star at the
+    number of other classes."""
     rows, models = {}, []
-    for number, name in enumerate(("mle", "equal-token-9", "equal-token-2", "equal-frequency-2")):
+    names = ("mle", "equal-token-9", "equal-token-2", "equal-frequency-2", "mefmax")
+    for number, name in enumerate(names):
         rows[name] = {"ms_jaccard": {"2": 0.1}, "self_bleu": {"2": 0.1}, "kld": float(number)}
         models.append((name, {}, 10.0 + number))
     rows["human"] = {"ms_jaccard": None, "self_bleu": {"2": 0.5}, "kld": None}
     texts = Result(rows, {"ms_jaccard": ["2"], "self_bleu": ["2"], "kld": [""]}, {})
     draw, both = PICTURES["class-sweep"][0], {"texts": texts, "models": of_models(*models)}
+    both["models"].rows["mefmax"]["classes"] = 4
     for evaluations, title, least in (
         ({"texts": texts}, "KLD in nats", 0),
         (both, "perplexity", 10),
     ):
         *_, similarity, axis = draw(evaluations).axes
-        by_frequency, by_tokens, mle = axis.lines
+        by_frequency, by_tokens, mle, mefmax = axis.lines
+        assert list(mefmax.get_xdata()) == ([4] if least else [2, 9])
+        assert mefmax.get_ydata()[0] == least + 4
         assert axis.get_title() == title and mle.get_ydata()[0] == least
         assert list(by_tokens.get_xdata()) == [2, 9]
         assert list(by_tokens.get_ydata()) == [least + 2, least + 1]
         assert list(by_frequency.get_ydata()) == [least + 3]
-        assert similarity.lines[-1].get_ydata()[0] == 50  # of the human texts
+        assert 50 in [line.get_ydata()[0] for line in similarity.lines]  # of the human texts
     with pytest.raises(UserError, match="found no row named …equal-frequency-N or …equal-token-N"):
         draw({"texts": Result({"mle": rows["mle"]}, texts.columns, {})})

@@ -369,21 +369,3 @@ def test_nothing_waits_in_f2_softmax(smoothing, device, waits):
     with torch.no_grad():
         assert waits(lambda: layer.log_prob(h)) == []
         assert waits(lambda: f2.decoupled_log_prob(*inputs[:3], layer.classes, chosen)) == []
-
-
-@pytest.mark.parametrize("kind", ["own", "coupled", "half"])
-def test_embedding_adam_is_that_of_the_cpu(kind, device):
-    group = {"coupled": kind == "coupled"}
-    dtype = torch.float16 if kind == "half" else torch.float32
-    ends = []
-    for place in ("cpu", device):
-        torch.manual_seed(0)
-        parameters = [torch.nn.Parameter(torch.randn(50, 8).to(place, dtype)) for _ in range(3)]
-        optimizer = EmbeddingAdam([{"params": parameters, **group}], lr=0.01, weight_decay=0.1)
-        for update in range(5):
-            generator = torch.Generator().manual_seed(update)
-            for parameter in parameters:
-                parameter.grad = torch.randn(50, 8, generator=generator).to(place, dtype)
-            optimizer.step()
-        ends.append([parameter.detach().float().cpu() for parameter in parameters])
-    assert_close(ends[1], ends[0], rtol=1e-3 if kind == "half" else 1e-5, atol=1e-5)

@@ -118,11 +118,28 @@ def train_by_trainer(folder, resume=None, is_sharded=False):
     return {"weights": whole(model), "counts": gated.state_dict()}
 
 
+def parallel_in_tensors(is_told):
+    """Trains a model of which each worker has a part of the blocks, and the same batch."""
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    model, mesh = untied(), dist.init_device_mesh("cpu", (1, WORKERS), mesh_dim_names=("dp", "tp"))
+    plan = {"model.layers.0.mlp.gate_proj": ColwiseParallel(output_layouts=Replicate())}
+    plan["model.layers.0.mlp.up_proj"] = ColwiseParallel(output_layouts=Replicate())
+    parallelize_module(model, mesh["tp"], plan)
+    group = mesh["dp"].get_group() if is_told else None
+    gated, given = GatedHead(model, **AGG, process_group=group), batch(ROWS)
+    model(**given).loss.backward()
+    gated.commit_update()
+    return gated.objective.counter.appearances.sum() == given["labels"][:, 1:].numel()
+
+
 def main(folder):
     """Results by kind for one worker; for several, lists of them by kind."""
     if WORKERS == 1:
         results = {kind: train(kind, lambda model: model) for kind in MODELS}
         results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"], "nothing was compiled"
         results["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
     else:
         dist.init_process_group("gloo")
@@ -133,6 +150,13 @@ def main(folder):
         for checkpoint in (None, f"{folder}/run/checkpoint-{UPDATES // 2}"):
             results.append(("Trainer", train_by_trainer(f"{folder}/run", checkpoint)))
         results.append(("Trainer", train_by_trainer(folder, is_sharded=True)))
+        assert parallel_in_tensors(is_told=True)
+        try:
+            parallel_in_tensors(is_told=False)
+        except ValueError as error:
+            assert "expected process_group, the workers with batches of their own" in str(error)
+        else:
+            raise AssertionError("the same batch was counted twice")
         dist.destroy_process_group()
     if RANK == 0:
         torch.save(results, Path(folder) / f"{WORKERS}.pt")

@@ -2,6 +2,7 @@
 the heads of today's models; what is refused."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -74,15 +75,26 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
     found, vocabulary = perplexity(models, inputs, calibrate=inputs), inputs.load_vocabulary(models)
     assert "|dtype:float32|" in found.signature
     assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
-    row, summed, model = found["m"], 0.0, model.float()
+    row, model = found["m"], model.float()
     assert row["calibrated_perplexity"]["total"] <= row["perplexity"]["total"]
-    with torch.no_grad():
-        for part in inputs._tokens(vocabulary).split(LENGTH):
+    # with a first token, every token of the text is a target
+    config, tokens = model.config, inputs._tokens(vocabulary)
+    begun = perplexity(models, replace(inputs, bos=True))["m"]
+    assert begun["tokens"] == len(tokens)
+    for start, measured in (([], row), ([config.bos_token_id], begun)):
+        summed, start = 0.0, torch.tensor(start, dtype=torch.int64)
+        for part in tokens.split(LENGTH - len(start)):
+            part = torch.cat([start, part])
             if len(part) > 1:
-                loss = model(input_ids=part[None], labels=part[None]).loss
+                with torch.no_grad():
+                    loss = model(input_ids=part[None], labels=part[None]).loss
                 summed += loss.item() * (len(part) - 1)
-    expected = math.exp(summed / row["tokens"])
-    assert row["perplexity"]["total"] == pytest.approx(expected, rel=1e-5)
+        expected = math.exp(summed / measured["tokens"])
+        assert measured["perplexity"]["total"] == pytest.approx(expected, rel=1e-5)
+    config.bos_token_id = None
+    config.save_pretrained(folder)
+    with pytest.raises(UserError, match="--bos: found no bos_token_id in the config.json of"):
+        perplexity(open_models([folder]), replace(inputs, bos=True))
 
 
 def test_each_file_of_a_folder_is_measured_as_itself(tmp_path, text):

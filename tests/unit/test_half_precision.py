@@ -132,6 +132,9 @@ def test_under_autocast(dtype, largest):
         under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h.to(dtype), w), (2.0**15,),
     )  # fmt: skip
+    plain = gated_cross_entropy(h, w, y, ignore_index=PAD)
+    mixed = under_autocast(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD))(h, w)
+    assert mixed != plain, "else autocast had no effect"
 
 
 @HALF
