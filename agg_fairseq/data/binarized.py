@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -199,14 +199,21 @@ def has_split(path: str | Path) -> bool:
     return any(Path(f"{path}{suffix}").is_file() for suffix in ("", ".bin", ".idx"))
 
 
-def load_sentences(path: str | Path, dictionary: Any) -> Any:
-    """fairseq's data set of a split, its path without `.bin`, whose item i is a tensor (n,), the
-    tokens of sentence i."""
+class Sentences(NamedTuple):
+    """The sentences of a split, one after the other."""
+
+    tokens: np.ndarray  # (n,) integers, their ends included
+    ends: np.ndarray  # (m,) int64, where each of them ends
+
+
+def load_sentences(path: str | Path, dictionary: Any) -> Sentences:
+    """The sentences of a split, its path without `.bin`, as `read_tokens` reads them."""
     from fairseq.data import data_utils
 
-    for _ in read_tokens(path, dictionary):  # refuses damaged files
-        pass
-    return data_utils.load_indexed_dataset(str(path), dictionary)
+    blocks = [*read_tokens(path, dictionary)] or [np.empty(0, dtype=np.int64)]
+    dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+    tokens = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+    return Sentences(tokens, np.cumsum(dataset.sizes, dtype=np.int64))
 
 
 def read_tokens(path: str | Path, dictionary: Any) -> Iterator[np.ndarray]:
