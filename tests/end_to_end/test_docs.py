@@ -19,8 +19,8 @@ def test_the_site(tmp_path):
     page = (tmp_path / "api" / "functional" / "index.html").read_text(encoding="utf-8")
     for shown in (
         "never gated",
-        "agg_fairseq/functional/gated_cross_entropy.py",
-        "scalar, summed over positions",
+        "agg_fairseq/functional/gated_linear.py",
+        "where they are in the flattened targets",
     ):
         assert shown in page
     assert (tmp_path / "docs" / "images" / "projection.png").is_file()

@@ -1,4 +1,4 @@
-"""README's recipe, as it stands but for the number of updates, on a small text."""
+"""README's recipe, as it stands but for the numbers of updates, on a small text."""
 
 import os
 import re
@@ -13,11 +13,13 @@ from tests.conftest import ROOT, write_lines, zipf_text
 def test_the_recipe_leads_from_a_text_to_a_report(tmp_path):
     [recipe] = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "text").mkdir()
+    recipe = recipe.replace("UPDATES=4000", "UPDATES=6")
+    recipe = recipe.replace("--log-format", "--log-interval 2 --log-format")
     for number, (split, lines) in enumerate({"train": 400, "valid": 200, "test": 200}.items()):
         write_lines(tmp_path / "text" / split, zipf_text(lines, 200, seed=number))
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", recipe.replace("UPDATES=4000", "UPDATES=6")],
+        ["bash", "-euo", "pipefail", "-c", recipe],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
