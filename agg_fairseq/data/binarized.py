@@ -156,18 +156,17 @@ def count_split(
             evaluates.
     """
     whole = getattr(dictionary, "wrapped_dict", dictionary)
-    occurrences = np.zeros(len(whole), dtype=np.int64)
+    occurrences = torch.zeros(len(whole), dtype=torch.int64)
     for folder in folders(data)[: None if combine else 1]:
         parts = split_parts(folder, split, languages)[: None if combine else 1]
         for part in parts:
             is_upsampled = languages is not None and len(parts) > 1 and part == parts[0]
             for block in read_tokens(part, whole):
-                counts = np.bincount(block, minlength=len(whole))
+                tokens = torch.from_numpy(block.astype(np.int32))  # NumPy counts int64 alone
+                counts = torch.bincount(tokens, minlength=len(whole))
                 occurrences += counts * (upsample_primary if is_upsampled else 1)
-    counts = torch.from_numpy(occurrences)
-    beyond = counts[len(dictionary) :].sum()
-    counts = counts[: len(dictionary)].clone()
-    counts[dictionary.unk()] += beyond
+    counts = occurrences[: len(dictionary)].clone()
+    counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
     return counts
 
 
