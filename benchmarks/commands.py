@@ -326,6 +326,40 @@ def f2_sample_class(size: Size) -> Ways:
     return factorized(size, "sample-class")
 
 
+@row_of
+def average_checkpoints(size: Size) -> Ways:
+    """average-checkpoints of 10 files of 554 MB, a third of it the model, as fairseq does it."""
+    from agg_fairseq.checkpoints.averaging import average_checkpoints
+
+    data = binarize(size.folder / "data", 60, train=zipf(60, 2000))
+    paths, output = [], size.folder / "average.pt"
+    state = torch.load(language_model(size.folder / "0.pt", data), weights_only=True)
+    for number in range(10):
+        matrix = torch.randn(
+            size(46_000_000, 1000), generator=torch.Generator().manual_seed(number)
+        )
+        state["model"] = {"decoder.w": matrix}
+        state["last_optimizer_state"] = {"exp_avg": matrix + 1, "exp_avg_sq": matrix + 2}
+        paths.append(size.folder / f"{number}.pt")
+        torch.save(state, paths[-1])
+
+    def ours() -> Tensor:
+        average_checkpoints(paths, output, force=True)
+        return torch.load(output, weights_only=True)["model"]["decoder.w"]
+
+    def peer() -> Tensor:
+        total: Tensor | None = None
+        for path in paths:
+            loaded = torch.load(path, weights_only=True)
+            matrix = loaded["model"]["decoder.w"]
+            total = matrix.clone() if total is None else total.add_(matrix)
+        loaded["model"]["decoder.w"] = total.div_(len(paths))
+        torch.save(loaded, output)
+        return torch.load(output, weights_only=True)["model"]["decoder.w"]
+
+    return Ways(ours, peer, 1e-3)
+
+
 # Measuring
 
 

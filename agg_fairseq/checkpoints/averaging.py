@@ -19,6 +19,7 @@ NAMES = {
     "update": re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt"),
 }
 """How fairseq names what it saves; the group is the number to sort by."""
+CACHED_ELEMENTS = 2**16  # that are summed at a time
 WITHOUT_MEAN = ("class_of_token", "counts")  # floating-point entries of our output layers
 
 
@@ -58,8 +59,9 @@ def average_checkpoints(
         rows[str(model)] = {"path": str(model), "updates": model.updates}
     state = checkpoints[0].without_training_state()
     state["model"] = average_parameters(models)
-    for path, parameters in models.items():
-        check_finite(path, parameters)
+    if not all(mean.isfinite().all() for mean in state["model"].values()):
+        for path, parameters in models.items():
+            check_finite(path, parameters)
     for key, value in state["extra_state"].items():
         if isinstance(value, dict):  # such as the task's part, with the state of a criterion
             state["extra_state"][key] = {**value}
@@ -110,10 +112,13 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
             memory += [one.data_ptr(), one.shape, one.stride(), one.dtype]
         mean = mean_of.get(tuple(memory))
         if mean is None and value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
-            total = torch.zeros_like(value, dtype=torch.float64)
-            for tensor in tensors.values():
-                total += tensor
-            mean = total.div_(len(tensors)).to(value.dtype)
+            mean = torch.empty_like(value, memory_format=torch.contiguous_format)
+            parts = [tensor.reshape(-1).split(CACHED_ELEMENTS) for tensor in tensors.values()]
+            for part, *of_models in zip(mean.view(-1).split(CACHED_ELEMENTS), *parts, strict=True):
+                total = of_models[0].double()
+                for of_model in of_models[1:]:
+                    total += of_model
+                part.copy_(total.div_(len(tensors)))
         elif mean is None:
             for label, tensor in tensors.items():
                 if not torch.equal(tensor.double(), value.double()):

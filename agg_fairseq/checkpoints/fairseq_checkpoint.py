@@ -3,6 +3,7 @@
 import _codecs
 import argparse
 import zipfile
+import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from ..errors import UserError
 from .output_embedding import OutputEmbedding, check_matrix
@@ -203,11 +205,9 @@ def _load(path: Path) -> dict[str, Any]:
     allow_plain_values()
     try:
         is_zip = zipfile.is_zipfile(path)
-        if is_zip:
-            with zipfile.ZipFile(path) as archive:  # of which torch does not look at the checksums
-                if (record := archive.testzip()) is not None:
-                    raise ValueError(f"the checksum of {record} is another one")
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        if is_zip:
+            _check_sums(path, {**state, "last_optimizer_state": None})
     except Exception as error:  # in as many ways as a pickle has instructions
         raise UserError(
             f"{path}: refused, since it is damaged, or loading it would run code; expected a "
@@ -222,3 +222,22 @@ def _load(path: Path) -> dict[str, Any]:
             f"{path}: found {found}; expected a fairseq checkpoint, with its `model` and its `cfg`"
         )
     return parts
+
+
+def _check_sums(path: Path, state: dict[str, Any]) -> None:
+    """Raises ValueError if a tensor has other bytes than were saved, at which torch does not look,
+    and zipfile's own exceptions for what else is damaged."""
+    with zipfile.ZipFile(path) as archive:
+        saved = set()
+        for record in archive.infolist():
+            saved.add((record.file_size, record.CRC))
+            if "/data/" not in record.filename:
+                archive.read(record)
+    storages = {}
+    for tensor in tree_leaves(state):
+        if isinstance(tensor, Tensor):
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+    for storage in storages.values():
+        content = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        if len(content) and (len(content), zlib.crc32(content)) not in saved:
+            raise ValueError("a tensor has another checksum")

@@ -6,79 +6,148 @@ train.X-Y.X.bin; the sentence pairs of all its parts (train, train1, …) and fo
 other.
 """
 
-import itertools
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import ConcatDataset
 from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import LinkCounts
-from .binarized import folders, load_dictionary, load_sentences, split_parts
+from .binarized import Sentences, folders, load_dictionary, load_sentences, split_parts
 
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
+BLOCK_LINES, MOST_DIGITS = 2**16, 9
+"""Lines that are read at a time, and digits of a position that has a value here."""
 
 Link = tuple[int, int]
-Sides = tuple[Any, Any]  # fairseq's data sets of source and target, of the same length
+Sides = tuple[Sentences, Sentences]  # source and target, of the same number
 
 
 def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
     """The training split of a language pair, in all its folders and parts."""
     dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
-    sides: list[list[Any]] = [[], []]
+    parts: list[list[Sentences]] = [[], []]
     for folder in folders(data):
         for target_part in split_parts(folder, "train", languages):
             stem = target_part.name.removesuffix(languages[1])
-            for side, language, dictionary in zip(sides, languages, dictionaries, strict=True):
+            for side, language, dictionary in zip(parts, languages, dictionaries, strict=True):
                 side.append(load_sentences(folder / f"{stem}{language}", dictionary))
-            numbers = [len(side[-1]) for side in sides]
+            numbers = [len(side[-1].ends) for side in parts]
             if numbers[0] != numbers[1]:
                 found = " and ".join(map("{} of {}".format, numbers, languages))
                 raise UserError(
                     f"{target_part}: found sentences {found}; run fairseq-preprocess again"
                 )
-    return tuple(map(ConcatDataset, sides))
+    source, target = map(joined, parts)
+    return source, target
 
 
-def sentences(side: Any) -> Iterator[list[int]]:
+def joined(parts: Sequence[Sentences]) -> Sentences:
+    """The sentences of several parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = [np.diff(part.ends, prepend=0) for part in parts]
+    tokens = [part.tokens for part in parts]
+    return Sentences(np.concatenate(tokens), np.cumsum(np.concatenate(lengths)))
+
+
+def sentences(side: Sentences) -> Iterator[list[int]]:
     """The tokens of each sentence of a side, without eos."""
-    for index in range(len(side)):
-        tokens = side[index].tolist()
+    for begin, end in pairwise([0, *side.ends.tolist()]):
+        tokens = side.tokens[begin:end].tolist()
         yield tokens[:-1] if tokens[-1:] == [EOS] else tokens
 
 
 def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     """Counts the links between tokens in a file of word alignments, which has a line, possibly
     empty, for each sentence pair of the split."""
-    counts: Counter[Link] = Counter()
     lines = read_lines(path, "alignments in Pharaoh format")
-    pairs = zip(*map(sentences, sides), strict=True)
-    progress = tqdm(pairs, "links", len(sides[0]), leave=False, disable=None)
-    for number, (line, pair) in enumerate(itertools.zip_longest(lines, progress), 1):
-        if line is None or pair is None:
+    number, size = len(sides[0].ends), 1 + max(int(side.tokens.max(initial=0)) for side in sides)
+    begins = [np.append(0, side.ends[:-1]) for side in sides]
+    lengths = []  # of the sentences of each side, without eos
+    for (tokens, ends), begin in zip(sides, begins, strict=True):
+        has_eos = (ends > begin) & (np.append(tokens, 0)[ends - 1] == EOS)
+        lengths.append(ends - begin - has_eos)
+    none = np.empty(0, dtype=np.int64)
+    keys, counts = [none], [none]
+    for start in tqdm(range(0, number + 1, BLOCK_LINES), "links", leave=False, disable=None):
+        block = [*islice(lines, BLOCK_LINES)]
+        expected = min(BLOCK_LINES, number - start)
+        if len(block) != expected:
+            found = "too few" if len(block) < expected else "more"
             raise UserError(
-                f"{path}: found {'too few' if line is None else 'more'} lines; expected "
-                f"{len(sides[0]):,}, one per sentence pair"
+                f"{path}: found {found} lines; expected {number:,}, one per sentence pair"
             )
-        source, target = pair
-        try:
-            for s, t in parse_links(line):
-                counts[source[s], target[t]] += 1
-        except (ValueError, IndexError):
-            raise UserError(
-                f"{path}, line {number}: found {line.strip()[:80]!r}; expected links as 0-0 1-2 "
-                f"between {len(source)} source and {len(target)} target tokens"
-            ) from None
-    if not counts:
+        links = links_of(block)
+        of_line = [length[start : start + len(block)] for length in lengths]
+        if links is None or any(
+            (at >= n[links[0]]).any() for at, n in zip(links[1:], of_line, strict=True)
+        ):
+            links = links_by_line(path, block, start, *of_line)
+        tokens = []
+        for side, begin, position in zip(sides, begins, links[1:], strict=True):
+            tokens.append(side.tokens[begin[start + links[0]] + position].astype(np.int64))
+        of_block, times = np.unique(tokens[0] * size + tokens[1], return_counts=True)
+        keys.append(of_block)
+        counts.append(times)
+    found, at = np.unique(np.concatenate(keys), return_inverse=True)
+    if not len(found):
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")
-    return LinkCounts(*torch.tensor(list(counts)).T, torch.tensor(list(counts.values())))
+    total = np.bincount(at, np.concatenate(counts)).astype(np.int64)
+    return LinkCounts(*map(torch.from_numpy, (found // size, found % size, total)))
+
+
+def links_of(lines: Sequence[str]) -> np.ndarray | None:
+    """The links of some lines (3, L): the number of the line, from 0, and the positions in source
+    and target. None if there is anything else in them, such as `0p0`, a possible link."""
+    text = np.frombuffer(b"".join([b" ", *map(str.encode, lines), b" "]), dtype=np.uint8)
+    is_digit, is_dash = (text >= ord("0")) & (text <= ord("9")), text == ord("-")
+    is_space = (text == ord(" ")) | (text == ord("\n")) | (text == ord("\r"))
+    edges = np.flatnonzero(is_digit[1:] != is_digit[:-1]) + 1
+    begins, ends = edges[::2], edges[1::2]  # of numbers
+    in_pairs = (
+        len(begins) == 2 * is_dash.sum()
+        and is_dash[ends[::2]].all()
+        and is_space[ends[1::2]].all()
+        and np.array_equal(begins[1::2], ends[::2] + 1)
+        and (is_digit | is_dash | is_space).all()
+    )
+    digits = ends - begins
+    if not in_pairs or digits.max(initial=0) > MOST_DIGITS:
+        return None
+    numbers = np.zeros(len(begins), dtype=np.int64)
+    for place in range(digits.max(initial=0)):
+        more = 10 * numbers + (text[np.minimum(begins + place, ends)] - ord("0"))
+        numbers = np.where(place < digits, more, numbers)
+    line = np.searchsorted(np.flatnonzero(text == ord("\n")), begins[::2])
+    return np.stack([line, numbers[::2], numbers[1::2]])
+
+
+def links_by_line(
+    path: str | Path, lines: Sequence[str], start: int, source: np.ndarray, target: np.ndarray
+) -> np.ndarray:
+    """`links_of` lines, of which the first follows `start` others, whose sentences have so many
+    tokens; UserError for what is no link between these."""
+    links = []
+    for number, line in enumerate(lines):
+        lengths = int(source[number]), int(target[number])
+        try:
+            of_line = parse_links(line)
+            if any(s >= lengths[0] or t >= lengths[1] for s, t in of_line):
+                raise ValueError
+        except ValueError:
+            raise UserError(
+                f"{path}, line {start + number + 1}: found {line.strip()[:80]!r}; expected links "
+                f"as 0-0 1-2 between {lengths[0]} source and {lengths[1]} target tokens"
+            ) from None
+        links += [(number, *link) for link in of_line]
+    return np.array(links, dtype=np.int64).reshape(-1, 3).T
 
 
 def parse_links(line: str) -> list[Link]:

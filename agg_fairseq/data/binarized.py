@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -156,18 +156,17 @@ def count_split(
             evaluates.
     """
     whole = getattr(dictionary, "wrapped_dict", dictionary)
-    occurrences = np.zeros(len(whole), dtype=np.int64)
+    occurrences = torch.zeros(len(whole), dtype=torch.int64)
     for folder in folders(data)[: None if combine else 1]:
         parts = split_parts(folder, split, languages)[: None if combine else 1]
         for part in parts:
             is_upsampled = languages is not None and len(parts) > 1 and part == parts[0]
             for block in read_tokens(part, whole):
-                counts = np.bincount(block, minlength=len(whole))
+                tokens = torch.from_numpy(block.astype(np.int32))  # NumPy counts int64 alone
+                counts = torch.bincount(tokens, minlength=len(whole))
                 occurrences += counts * (upsample_primary if is_upsampled else 1)
-    counts = torch.from_numpy(occurrences)
-    beyond = counts[len(dictionary) :].sum()
-    counts = counts[: len(dictionary)].clone()
-    counts[dictionary.unk()] += beyond
+    counts = occurrences[: len(dictionary)].clone()
+    counts[dictionary.unk()] += occurrences[len(dictionary) :].sum()
     return counts
 
 
@@ -199,14 +198,21 @@ def has_split(path: str | Path) -> bool:
     return any(Path(f"{path}{suffix}").is_file() for suffix in ("", ".bin", ".idx"))
 
 
-def load_sentences(path: str | Path, dictionary: Any) -> Any:
-    """fairseq's data set of a split, its path without `.bin`, whose item i is a tensor (n,), the
-    tokens of sentence i."""
+class Sentences(NamedTuple):
+    """The sentences of a split, one after the other."""
+
+    tokens: np.ndarray  # (n,) integers, their ends included
+    ends: np.ndarray  # (m,) int64, where each of them ends
+
+
+def load_sentences(path: str | Path, dictionary: Any) -> Sentences:
+    """The sentences of a split, its path without `.bin`, as `read_tokens` reads them."""
     from fairseq.data import data_utils
 
-    for _ in read_tokens(path, dictionary):  # refuses damaged files
-        pass
-    return data_utils.load_indexed_dataset(str(path), dictionary)
+    blocks = [*read_tokens(path, dictionary)] or [np.empty(0, dtype=np.int64)]
+    dataset = data_utils.load_indexed_dataset(str(path), dictionary)
+    tokens = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+    return Sentences(tokens, np.cumsum(dataset.sizes, dtype=np.int64))
 
 
 def read_tokens(path: str | Path, dictionary: Any) -> Iterator[np.ndarray]:

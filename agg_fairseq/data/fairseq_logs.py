@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def read_translations(path: str | Path) -> Translations:
     return Translations(str(path), *sides, language)
 
 
-def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float]]:
+def read_log(
+    path: str | Path, tag: str = "train_inner", *, values: Collection[str] | None = None
+) -> list[dict[str, float]]:
     """The numbers that a run logged, in order: a dictionary per update, by the names that
     fairseq-train prints. What was trained again after a resume replaces what was logged before.
 
@@ -79,20 +82,24 @@ def read_log(path: str | Path, tag: str = "train_inner") -> list[dict[str, float
         path: what `fairseq-train --log-format json --log-file FILE` wrote.
         tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a
             validation split.
+        values: names to read, `num_updates` beside them; None: all.
     """
     prefix = "" if tag == "train_inner" else f"{tag}_"  # of the names in a line
     entries: list[dict[str, float]] = []
+    wanted = values and {f"{prefix}{name}" for name in (*values, "num_updates")}
     for line in read_lines(path, "the file given to fairseq-train --log-file", errors="replace"):
+        if f'"{prefix}num_updates"' not in line:  # as json.dumps writes it
+            continue
         match = VALUES.fullmatch(line)
         try:
-            values = json.loads(match[1]) if match else {}
+            found = json.loads(match[1]) if match else {}
         except ValueError:  # a line that was cut off, or that is something else
             continue
         numbers = {}
-        for name, value in values.items():
+        for name in found if wanted is None else wanted & found.keys():
             with contextlib.suppress(TypeError, ValueError):  # null, "None", a list
                 if name.startswith(prefix):
-                    numbers[name.removeprefix(prefix)] = float(value)
+                    numbers[name.removeprefix(prefix)] = float(found[name])
         if "num_updates" in numbers:
             while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
                 entries.pop()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +21,7 @@ from ..files import read_lines
 from .subwords import WORDS, TokenizerOptions, WordTokenizer
 from .vocabulary import Vocabulary
 
-BLOCK_CHARACTERS = 2**20  # characters of a text that are encoded at a time
+BLOCK_CHARACTERS = 2**18  # characters of a text that are encoded at a time
 UNUSED = re.compile(r"[<\[].*(unused|reserved|placeholder|extra_\d+\|).*[>\]]", re.IGNORECASE)
 """Names of tokens that models hold in reserve."""
 NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))  # bytes that occur in no text in UTF-8
@@ -86,9 +88,12 @@ class TokenizerVocabulary(Vocabulary):
         row."""
         try:
             with open(text, encoding="utf-8-sig") as file:  # without a byte-order mark
-                while lines := file.readlines(BLOCK_CHARACTERS):  # or a longer line
-                    rows = np.array(self.encode("".join(lines)).ids, dtype=np.int64)
-                    yield rows[rows < self.rows]
+                # or longer lines; each a block for a core
+                blocks = iter(lambda: "".join(file.readlines(BLOCK_CHARACTERS)), "")
+                while batch := [*itertools.islice(blocks, os.cpu_count())]:
+                    for encoding in self._encoded(self.tokenizer.encode_batch_fast, batch):
+                        rows = np.array(encoding.ids, dtype=np.int64)
+                        yield rows[rows < self.rows]
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{text}: unreadable ({first_line(error)}); expected text in UTF-8"
@@ -96,8 +101,11 @@ class TokenizerVocabulary(Vocabulary):
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens."""
+        return self._encoded(self.tokenizer.encode, text)
+
+    def _encoded(self, encode: Callable[..., Any], text: str | list[str]) -> Any:
         try:
-            return self.tokenizer.encode(text, add_special_tokens=False)
+            return encode(text, add_special_tokens=False)
         except Exception as error:  # a bare one of tokenizers
             raise UserError(
                 f"{self.path}: {first_line(error)}; expected a tokenizer that can encode any text"

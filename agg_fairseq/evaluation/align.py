@@ -27,7 +27,7 @@ def align_split(data: str | Path, output: str | Path) -> Result:
 
     languages = training_pair(data)
     sides = load_parallel(data, languages)
-    number = len(sides[0])
+    number = len(sides[0].ends)
     check_writable(output)
 
     texts = []

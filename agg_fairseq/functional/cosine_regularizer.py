@@ -9,8 +9,8 @@ from torch import Tensor
 from .chunks import working_dtype
 from .gated_linear import refuse_second_derivatives
 
-BLOCK_ELEMENTS = 2**24
-"""Numbers that are held in float32 at a time: 64 MiB."""
+BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**18, 2**24
+"""Numbers that are held in float32 at a time: as many as stay in the cache of a CPU; 64 MiB."""
 
 
 def cosine_regularizer(weight: Tensor, *, padding_row: int | None = None) -> Tensor:
@@ -37,15 +37,17 @@ class _CosineRegularizer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, padding_row: int | None) -> Tensor:
         dtype = working_dtype(weight)  # a sum of V directions may overflow half precision
-        norm = torch.linalg.vector_norm(weight, dim=1, dtype=dtype)  # V
-        excluded = norm == 0
-        if padding_row is not None:
-            excluded[padding_row].fill_(True)
-        count = (~excluded).sum()  # rows that have a direction: V of the formula
-        inverse = norm.masked_fill(excluded, torch.inf).reciprocal()  # V
+        inverse = weight.new_empty(len(weight), dtype=dtype)  # V
         direction_sum = weight.new_zeros(weight.size(1), dtype=dtype)  # D, s
         for block in _blocks(weight):
-            direction_sum += inverse[block] @ weight[block].to(dtype)
+            rows = weight[block].to(dtype)
+            norm = torch.linalg.vector_norm(rows, dim=1)
+            inverse[block] = norm.masked_fill_(norm == 0, torch.inf).reciprocal_()
+            direction_sum += inverse[block] @ rows
+        if padding_row is not None:
+            direction_sum -= inverse[padding_row] * weight[padding_row]
+            inverse[padding_row].zero_()
+        count = inverse.count_nonzero()  # rows that have a direction: V of the formula
         pairs = count.clamp(min=1) ** 2
         ctx.save_for_backward(weight, inverse, direction_sum, pairs)
         return (direction_sum.square().sum() - count) / pairs
@@ -62,11 +64,15 @@ class _CosineRegularizer(torch.autograd.Function):
             along = (rows @ direction_sum).mul_(-scale)
             for _ in range(3):  # one after the other, since ‖w_k‖⁻³ may overflow
                 along.mul_(inverse[block])
-            gradient[block] = (rows * along[:, None]).addr_(across[block], direction_sum)
+            into = gradient[block] if weight.dtype == rows.dtype else torch.empty_like(rows)
+            torch.mul(rows, along[:, None], out=into).addr_(across[block], direction_sum)
+            if into.dtype != weight.dtype:
+                gradient[block] = into
         return gradient, None
 
 
 def _blocks(weight: Tensor) -> list[slice]:
     """The rows of (V, D) that are held in float32 at a time."""
-    rows = max(1, BLOCK_ELEMENTS // weight.size(1))
+    elements = GPU_BLOCK_ELEMENTS if weight.is_cuda else BLOCK_ELEMENTS
+    rows = max(1, elements // weight.size(1))
     return [slice(start, start + rows) for start in range(0, len(weight), rows)]

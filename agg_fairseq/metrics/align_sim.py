@@ -10,7 +10,7 @@ from tqdm import tqdm
 from .groups import FrequencyGroups
 
 TEMPERATURE = 10.0  # τ of Eq. 16
-BLOCK_COSINES = 2**23  # cosines held at a time: 64 MiB in float64
+BLOCK_COSINES = 2**23  # cosines held at a time: 32 MiB in float32
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class LinkCounts:
 
 
 def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
-    """AlignSim_i = cos(a(i), â(i)) of each token i, in float64.
+    """AlignSim_i = cos(a(i), â(i)) of each token i.
 
     `â(i, j) = exp(τ·cos(w_i, w_j)) / Σ_k exp(τ·cos(w_i, w_k))`, τ = 10, over all rows of W, row i
     included, and a(i) of `LinkCounts.labels`. Rows of zeros (padding) are excluded, with their
-    links. O(V·D + P) memory.
+    links. O(V·D + P) memory and O(V²·D) time. float32, unless W is float64.
 
     Args:
         weight: W (V, D) embeddings.
@@ -54,22 +54,32 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
 
     Reference: Yu et al. (2021), Sec. 4.1.2, Eqs. 16–17.
     """
-    w = weight.detach().double()
-    norms = w.norm(dim=1)
-    directions = w / norms.clamp(min=torch.finfo(w.dtype).tiny)[:, None]  # V x D, zeros stay zero
+    w = weight.detach()
+    w = w if w.dtype == torch.float64 else w.float()
+    norms = torch.linalg.vector_norm(w, dim=1)
     is_zero = norms == 0  # V
-    all_labels = links.labels(len(w))  # V x V, sparse
-    values = w.new_full((len(w),), math.nan)
-    chunks = links.tokens().split(max(1, BLOCK_COSINES // len(w)))
+    # √τ ŵ (V, D), whose products are τ cos; zeros stay zero
+    scaled = w * (math.sqrt(TEMPERATURE) / norms.masked_fill(is_zero, math.inf))[:, None]
+    labels = links.labels(len(w))
+    (rows, columns), counts = labels.indices().to(w.device), labels.values().to(w.device)
+    counts = counts.masked_fill(is_zero[rows] | is_zero[columns], 0)
+    products, squares, lengths = torch.zeros(3, len(w), dtype=torch.float64, device=w.device)
+    lengths.index_add_(0, rows, counts.square())
+    tokens = links.tokens().to(w.device)
+    chunks = tokens.split(max(1, BLOCK_COSINES // len(w)))
     for chunk in tqdm(chunks, "AlignSim", leave=False, disable=None):
-        cosines = directions[chunk] @ directions.t()  # C x V
-        # Eq. 16 up to a factor, on which Eq. 17 does not depend
-        inferred = cosines.mul_(TEMPERATURE).exp_().masked_fill_(is_zero, 0)
-        labels = all_labels.index_select(0, chunk).to_dense().to(w.device).masked_fill_(is_zero, 0)
-        lengths = labels.norm(dim=1) * inferred.norm(dim=1)
-        values[chunk] = (labels * inferred).sum(1) / lengths  # Eq. 17
-    values[is_zero] = math.nan
-    return values.clamp(max=1)
+        # Eq. 16 up to a factor, on which Eq. 17 does not depend; 1 at a row of zeros
+        inferred = (scaled[chunk] @ scaled.t()).exp_()  # C x V
+        inferred.scatter_(1, chunk[:, None], math.exp(TEMPERATURE))  # itself, without rounding
+        # in blocks, since a sum of many float32 would lose digits
+        norms_of_blocks = [torch.linalg.vector_norm(one, dim=1) for one in inferred.split(1024, 1)]
+        squares[chunk] = torch.stack(norms_of_blocks).double().square().sum(0) - is_zero.sum()
+        ends = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1]))
+        part = slice(*ends.tolist())  # the labels are sorted by their rows
+        of_chunk = inferred[torch.searchsorted(chunk, rows[part]), columns[part]]
+        products.index_add_(0, rows[part], counts[part] * of_chunk)
+    values = products / (lengths * squares).sqrt()  # Eq. 17; NaN without links
+    return values.masked_fill(is_zero, math.nan).clamp(max=1)
 
 
 def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from .isotropy import row_chunks
-
 DECIMALS = 12  # of cosines, so that those that differ only by the order of a sum tie
+SLACK = 1e-4  # between a cosine and the k-th largest in float32, within which it is formed exactly
 
 
 def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
@@ -81,18 +80,27 @@ def nearest_neighbors(
         For each query, pairs of a row and its cosine, in [−1, 1], the nearest first.
     """
     directions = normalize(queries.detach().double(), dim=1, eps=torch.finfo(torch.float64).tiny)
-    of_chunks = []
-    for rows in row_chunks(weight):
-        lengths = rows.norm(dim=1)  # n
-        cosines = directions @ (rows / lengths[:, None]).t()  # Q x n
-        cosines = cosines.round(decimals=DECIMALS).clamp(-1, 1)
-        of_chunks.append(cosines.masked_fill(lengths == 0, -torch.inf))
-    cosines = torch.cat(of_chunks, dim=1)  # Q x V
-    for of_query, left_out in zip(cosines, excluded, strict=True):
-        of_query[list(left_out)] = -torch.inf
-    ranked = cosines.sort(dim=1, descending=True, stable=True)
+    # In float32, with an error far below SLACK; but for lengths that it would round to 0 or ∞.
+    rough, lengths = [], torch.linalg.vector_norm(weight.detach().float(), dim=1)  # V
+    is_odd = (lengths < 1e-15) | (lengths > 1e15)
+    for rows, of_rows in zip(weight.detach().split(4096), lengths.split(4096), strict=True):
+        rough.append(directions.float() @ rows.float().t() / of_rows)
     nearest = []
-    for rows, of_query in zip(ranked.indices[:, :k], ranked.values[:, :k], strict=True):
-        found = int((of_query > -torch.inf).sum())
-        nearest.append(list(zip(rows[:found].tolist(), of_query[:found].tolist(), strict=True)))
+    for direction, of_query, left_out in zip(
+        directions, torch.cat(rough, 1), excluded, strict=True
+    ):
+        of_query = of_query.masked_fill_(is_odd, -torch.inf)
+        is_candidate = is_odd.clone()
+        of_query[list(left_out)] = -torch.inf
+        least = of_query.topk(min(k, len(of_query))).values[-1] - SLACK
+        is_candidate |= (of_query >= least) & (of_query > -torch.inf)
+        is_candidate[list(left_out)] = False
+        candidates = is_candidate.nonzero().squeeze(1)
+        rows = weight.detach()[candidates].double()
+        exact = rows.norm(dim=1)
+        cosines = ((rows / exact[:, None]) @ direction).round(decimals=DECIMALS).clamp(-1, 1)
+        ranked = cosines.masked_fill_(exact == 0, -torch.inf).sort(descending=True, stable=True)
+        found = min(k, int((exact > 0).sum()))
+        indices = candidates[ranked.indices[:found]].tolist()
+        nearest.append(list(zip(indices, ranked.values[:found].tolist(), strict=True)))
     return nearest

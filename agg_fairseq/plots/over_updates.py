@@ -87,15 +87,18 @@ def _members(runs: Runs, data: str | Path, groups: str) -> dict[str, Tensor]:
 
 
 def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:
-    """Draws a logged value over the updates, a curve for each log."""
+    """Draws a logged value over the updates, a curve for each log, of at most `MAX_POINTS`, evenly
+    chosen up to the last."""
     for index, (name, log) in enumerate(logs.items()):
         points = {}
-        for entry in read_log(log, tag):
+        for entry in read_log(log, tag, values=[value]):
             if value in entry:
                 points[entry["num_updates"]] = entry[value]
         if not points:
             raise UserError(f"{log}: found no {value} in its {tag!r} lines; expected {expected}")
-        style.line(axis, index, list(points), list(points.values()), name)
+        step = -(-len(points) // style.MAX_POINTS)
+        updates, drawn = list(points)[::-step][::-1], list(points.values())[::-step][::-1]
+        style.line(axis, index, updates, drawn, name)
 
 
 def rare_tokens(logs: Logs) -> style.Figure:

@@ -20,7 +20,7 @@ DASHES = ("-", "--", ":")
 different."""
 MARKS_PER_CURVE = 20  # at most
 NAME_LENGTH = 28  # characters of a name per line
-MAX_POINTS = 2000  # of a group in a scatter plot
+MAX_POINTS = 2000  # of a group in a scatter plot, and of a curve
 
 
 def new_panels(

@@ -9,20 +9,24 @@ and each NAME ends in its language, .en or .de.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
+from itertools import islice
 from pathlib import Path
 
 from ..command import run
 
-Cut = Callable[[str], str]  # of a line into its tokens, with spaces between
+Cut = Callable[[list[str]], Iterable[str]]  # of lines into their tokens, with spaces between
+BLOCK_LINES = 5000  # that are cut at a time
+OF_THREADS = ("words", "gpt2")  # are cut faster than other processes could be told of the lines
 
 
 def words(_: str) -> Cut:
     """Words, with plain spaces between: fairseq would begin a new line at a carriage return."""
-    return lambda line: " ".join(line.split())
+    return lambda lines: (" ".join(line.split()) for line in lines)
 
 
 def sentencepiece(folder: str) -> Cut:
@@ -30,7 +34,8 @@ def sentencepiece(folder: str) -> Cut:
     from sentencepiece import SentencePieceProcessor
 
     pieces = SentencePieceProcessor(model_file=f"{folder}/sentencepiece.model")
-    return lambda line: " ".join(pieces.encode(" ".join(line.split()), out_type=str))
+    plain = words("")
+    return lambda lines: map(" ".join, pieces.encode([*plain(lines)], out_type=str))
 
 
 def gpt2(folder: str) -> Cut:
@@ -39,10 +44,17 @@ def gpt2(folder: str) -> Cut:
     So do fairseq's examples/roberta/multiprocessing_bpe_encoder.py and, but for their names
     (`Ġgame`), gpt2_tokenize.py of Yu et al. (2022).
     """
-    from tokenizers import ByteLevelBPETokenizer
+    from tokenizers import Tokenizer, models, pre_tokenizers
 
-    pieces = ByteLevelBPETokenizer.from_file(f"{folder}/encoder.json", f"{folder}/vocab.bpe")
-    return lambda line: " ".join(map(str, pieces.encode(line.strip()).ids))
+    model = models.BPE.from_file(f"{folder}/encoder.json", f"{folder}/vocab.bpe")
+    pieces = Tokenizer(model)
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+    def cut(lines: list[str]) -> Iterator[str]:
+        for encoding in pieces.encode_batch_fast([line.strip() for line in lines]):
+            yield " ".join(map(str, encoding.ids))
+
+    return cut
 
 
 def bpe(folder: str) -> Cut:
@@ -58,7 +70,7 @@ def bpe(folder: str) -> Cut:
         from subword_nmt.apply_bpe import BPE
 
         pieces = lru_cache(1 << 20)(BPE(Path(folder, "codes").open(encoding="utf-8")).segment)
-    return lambda line: " ".join(map(pieces, line.split()))
+    return lambda lines: (" ".join(map(pieces, line.split())) for line in lines)
 
 
 def moses(language: str, *, normalize: bool = True) -> Cut:
@@ -80,14 +92,14 @@ def moses(language: str, *, normalize: bool = True) -> Cut:
     # sacremoses lacks that rule.
     final_stop = re.compile(r"(?<=[^\s.])\.\s*$")
 
-    def cut(line: str) -> str:
+    def cut_line(line: str) -> str:
         # Perl's lines have their line feeds, which one of its rules needs (`gut.“` at the end
         # becomes `gut".`).
         text = normalizer.normalize(f"{line}\n") if normalize else line.replace("’", "'")
         text = final_stop.sub(" .", control.sub(" ", text))
         return tokenizer.tokenize(text, aggressive_dash_splits=True, escape=True, return_str=True)
 
-    return cut
+    return lambda lines: map(cut_line, lines)
 
 
 # once in each process
@@ -95,22 +107,27 @@ KINDS = {load.__name__: cache(load) for load in (words, sentencepiece, gpt2, bpe
 KINDS["moses-as-it-is"] = cache(partial(moses, normalize=False))
 
 
-def cut(kind: str, argument: str, line: str) -> str:
-    """Cuts a line by the files of a folder, or for a language."""
-    return KINDS[kind](argument)(line)
+def cut(kind: str, argument: str, lines: list[str]) -> list[str]:
+    """Cuts lines by the files of a folder, or for a language."""
+    return [*KINDS[kind](argument)(lines)]
 
 
 def encode(kind: str, argument: str, lines: Iterable[str], workers: int = 1) -> Iterator[str]:
-    """The encoded lines in order, by several processes."""
+    """The encoded lines in order, by several processes or threads."""
     import joblib
 
-    calls = (joblib.delayed(cut)(kind, argument, line) for line in lines)
-    return joblib.Parallel(workers, batch_size=1000, return_as="generator")(calls)
+    rest = iter(lines)
+    blocks = iter(lambda: [*islice(rest, BLOCK_LINES)], [])
+    calls = (joblib.delayed(cut)(kind, argument, block) for block in blocks)
+    processes = 1 if kind in OF_THREADS else workers
+    for encoded in joblib.Parallel(processes, return_as="generator")(calls):
+        yield from encoded
 
 
 def main() -> None:
     """The command line."""
     workers, kind, folder, source, target, *names = sys.argv[1:]
+    os.environ.setdefault("RAYON_NUM_THREADS", workers)  # of tokenizers
     for name in names:
         argument = name.rpartition(".")[2] if kind.startswith("moses") else folder
         with (

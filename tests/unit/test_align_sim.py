@@ -42,16 +42,17 @@ def close(found, expected):
 
 @given(PAIRS, st.integers(1, 4))
 def test_against_the_equations(pairs, dimensions):
-    weight, links = torch.randn(V, dimensions), link_counts(*pairs)
+    weight, links = torch.randn(V, dimensions).double(), link_counts(*pairs)
     values = align_sim(weight, links)
     assert close(values, dense_align_sim(weight, links))
+    assert torch.allclose(values, align_sim(weight.float(), links), rtol=1e-5, equal_nan=True)
     assert torch.equal(links.tokens(), (~values.isnan()).nonzero().squeeze(1))
-    assert close(orthogonal_align_sim(links, V), align_sim(torch.eye(V), links))
+    assert close(orthogonal_align_sim(links, V), align_sim(torch.eye(V).double(), links))
 
 
 def test_rows_of_zeros_are_left_out():
     """The result is as if neither they nor their links existed; token 4 has no other link."""
-    weight = torch.randn(5, 3)
+    weight = torch.randn(5, 3).double()
     weight[1] = 0
     values = align_sim(weight, link_counts((0, 2, 2), (0, 1, 5), (1, 1, 3), (1, 4, 1), (3, 2, 1)))
     others = align_sim(weight[[0, 2, 3, 4]], link_counts((0, 1, 2), (2, 1, 1)))

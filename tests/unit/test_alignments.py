@@ -1,20 +1,24 @@
+import numpy as np
 import pytest
 import torch
 
 from agg_fairseq.data import alignments
 from agg_fairseq.data.alignments import read_links, sentences
-from agg_fairseq.data.binarized import training_pair
+from agg_fairseq.data.binarized import Sentences, training_pair
 from agg_fairseq.errors import UserError
 
 EOS = 2
 SOURCE, TARGET = [[4, 5, 6], [5], [4, 4]], [[7, 8], [7], [8, 7, 9]]
 
 
+def side_of(texts):
+    texts = list(texts)
+    return Sentences(np.array(sum(texts, [])), np.cumsum(list(map(len, texts))))
+
+
 def links_of(folder, text):
     (folder / "links").write_bytes(text)
-    sides = []
-    for side in (SOURCE, TARGET):
-        sides.append([torch.tensor([*sentence, EOS]) for sentence in side])
+    sides = [side_of([*sentence, EOS] for sentence in side) for side in (SOURCE, TARGET)]
     found = read_links(folder / "links", sides)
     assert {column.dtype for column in vars(found).values()} == {torch.int64}
     pairs = zip(found.source.tolist(), found.target.tolist(), strict=True)
@@ -28,6 +32,7 @@ def links_of(folder, text):
         (b"0-1 2-0\n0-0\n0-0 1-0 1-2\n", {(4, 8): 3, (6, 7): 1, (5, 7): 1, (4, 9): 1}),
         (b"\r\n0-0 \r\n\r\n", {(5, 7): 1}),
         (b"\n\n1-2", {(4, 9): 1}),
+        ("\n\n1-2\u3000000000000001-0\n".encode(), {(4, 9): 1, (4, 8): 1}),
     ],
 )
 def test_read_links_by_hand(tmp_path, text, expected):
@@ -35,7 +40,7 @@ def test_read_links_by_hand(tmp_path, text, expected):
 
 
 def test_only_an_eos_at_the_end_is_left_out():
-    side = [torch.tensor(tokens) for tokens in ([4, EOS, 5, EOS], [4, 5], [EOS])]
+    side = side_of([[4, EOS, 5, EOS], [4, 5], [EOS]])
     assert list(sentences(side)) == [[4, EOS, 5], [4, 5], []]
 
 
@@ -46,7 +51,11 @@ def test_only_an_eos_at_the_end_is_left_out():
         (b"\n\n\n0-0\n", "links: found more lines; expected 3"),
         (b"\n\n\n", "links: found no link"),
         (b"0-0\n0-1\n0-0\n", "line 2: found '0-1'; .* between 1 source and 1 target"),  # its eos
-        (b"0-0\n1p0\n\n", "links, line 2: found '1p0'; expected links"),
+        (b"0-0\n0-1\n0-0\n"[:4] + b"0-0\n0-9\n", "line 3: found '0-9'; .* between 2 source and 3"),
+        *(
+            (f"0-0\n{bad}\n\n".encode(), f"links, line 2: found '{bad}'; expected links")
+            for bad in ("1p0", "0-", "0- 0", "0 0", "0-0-0", "-0", "0--0", "0-0 0", "0-0 -0")
+        ),
     ],
 )
 def test_links_of_other_sentences_are_refused(tmp_path, text, words):
@@ -55,7 +64,7 @@ def test_links_of_other_sentences_are_refused(tmp_path, text, words):
 
 
 def test_sides_of_different_lengths_are_refused(monkeypatch):
-    sides = iter([SOURCE, TARGET[:1]])
+    sides = iter([side_of(SOURCE), side_of(TARGET[:1])])
     monkeypatch.setattr(alignments, "load_dictionary", lambda *_: None)
     monkeypatch.setattr(alignments, "load_sentences", lambda *_: next(sides))
     with pytest.raises(UserError, match="found sentences 3 of en and 1 of de; run fairseq-prep"):

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, List, Optional
 
+import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
@@ -14,6 +15,7 @@ from ...errors import UserError
 from ...functional import rare_tokens
 from ...functional.gates import AGG_GATES
 from ...objective.agg import DEFAULT_ALPHA, AggObjective
+from ...objective.likelihood import has_workers
 from .. import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
@@ -95,6 +97,8 @@ class AggCriterion(LikelihoodCriterion):
                 "a lower perplexity (docs/method.md); agg-fairseq groups tells how many updates "
                 "that takes"
             )
+        if has_workers() and torch.distributed.get_rank():
+            return  # the first worker counts, and says it
         try:
             counts = self.count_targets(self.train_iterator.epoch)  # of as many updates
         except UserError as error:
