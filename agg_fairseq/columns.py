@@ -56,6 +56,10 @@ METRICS = {
     "within_perplexity": Metric("PPL within {}", LOWER, relative=True, meaning=
         "Perplexity of the target among the tokens of its group. PPL = PPL group × PPL within. No "
         "constant on the logits of a group changes it."),
+    "perplexity_per": Metric("PPL per {}", LOWER, digits=3, relative=True, meaning=
+        "exp of the negative log-likelihood (in nats) of the text, divided by its words (between "
+        "white space) or bytes (in UTF-8): models of different vocabularies can be compared by it. "
+        "Tokens that are not scored, the first of each block, count as the mean of the others."),
     "calibrated_perplexity": Metric("calibrated PPL {}", LOWER, relative=True, meaning=
         "Perplexity with one constant per group added to the logits, fitted on another split."),
     "unique_predictions": Metric("Uniq {}", HIGHER, digits=0, relative=True, meaning=
@@ -161,13 +165,14 @@ NEXT_TOKENS: Columns = {
     **dict.fromkeys(("mean_cosine", "isotropy_centered", "mean_share", "isoscore"), ("total",)),
     "expected_over_observed": ("rare",),
 }
+PER_TEXT: Columns = {"perplexity_per": ("word", "byte")}
 CALIBRATED: Columns = {
     "calibrated_perplexity": ("total", "rare"),
     "calibrated_expected_over_observed": ("rare",),
 }
 MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
-"""Columns of `evaluation.perplexity`; CALIBRATED, if offsets are fitted; MOVED, with a model that
-others began as."""
+"""Columns of `evaluation.perplexity`; PER_TEXT, of a `PlainText`; CALIBRATED, if offsets are fitted;
+MOVED, with a model that others began as."""
 # Most others are changed by a constant on the logits of a group or by a shift of all embeddings.
 COMPARED: Columns = {
     "perplexity": ("total",),
@@ -190,15 +195,13 @@ def is_marked(metric: str, key: str) -> bool:
 
 
 def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns with the groups `names` in place of frequent, medium and rare; with all of these,
-    where a measure has all three."""
-    three = ("frequent", "medium", "rare")
-    renamed = dict(zip(three, names, strict=False))
-    found = {}
+    """The columns with the groups `names` (two or more) in place of frequent, medium and rare; with
+    all of these, where a measure has all three."""
+    rarest, found = names[:3][-1], {}
     for metric, keys in columns.items():
-        found[metric] = [renamed.get(key, key) for key in keys]
-        if keys[:3] == three:
-            found[metric][3:3] = names[3:]
+        found[metric] = [rarest if key == "rare" else key for key in keys]
+        if keys[:3] == ("frequent", "medium", "rare"):
+            found[metric][:3] = names
     return found
 
 

@@ -4,7 +4,8 @@ The table shows PPL total (that of fairseq-eval-lm with the same options), PPL w
 group of tokens, E/O of the rare group, and IsoScore; --full shows all of the columns below, and the
 row `human`, of the text itself. The row `unigram` always predicts the training frequencies.
 --calibrate valid fits one constant per group to the logits on that split, and adds the perplexity
-and E/O with them. A translation model scores the target side.
+and E/O with them. A translation model scores the target side. Models of transformers whose
+vocabularies differ are compared by PPL per word and per byte alone.
 
     agg-fairseq eval-lm runs/mle/checkpoint_best.pt runs/agg/checkpoint_best.pt --data data-bin/wikitext-2
     agg-fairseq eval-lm runs/gpt2-mle runs/gpt2-agg --text test.txt --train-text train.txt
@@ -16,13 +17,13 @@ import argparse
 from dataclasses import replace
 
 from ..checkpoints import open_models
-from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS
+from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS, PER_TEXT
 from ..errors import UserError
 from ..evaluation import BinarizedText, PlainText, Result, perplexity
-from ..metrics.groups import OCCURRENCE_GROUPS
+from ..metrics.groups import LISTED_GROUPS, OCCURRENCE_GROUPS
 from .options import add_inputs, add_option, add_parameters, call, descriptions
 
-EXPLAINED = (*NEXT_TOKENS, *CALIBRATED, *MOVED)
+EXPLAINED = (*NEXT_TOKENS, *PER_TEXT, *CALIBRATED, *MOVED)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "train_text")
     add_option(parser, "bos", descriptions(PlainText)["bos"])
     add_parameters(parser, perplexity)
-    shown = {**COMPARED, **CALIBRATED, **MOVED}
+    shown = {**COMPARED, **PER_TEXT, **CALIBRATED, **MOVED}
     for metric, keys in shown.items():
         if "rare" in keys:
-            shown[metric] = (*keys, *OCCURRENCE_GROUPS)
-    shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1])
+            shown[metric] = (*keys, *OCCURRENCE_GROUPS, *LISTED_GROUPS)
+    shown["perplexity"] = ("total", OCCURRENCE_GROUPS[-1], LISTED_GROUPS[-1])
     parser.add_argument(
         "--full", dest="columns", action="store_const", const=None, default=shown, help="print all columns"
     )  # fmt: skip

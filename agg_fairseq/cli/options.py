@@ -55,7 +55,7 @@ COUNT = Range(int, 1)
 TOKENIZERS = ("13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "flores200")  # of sacreBLEU
 FILE_OPTIONS = (
     "train_text", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes",
-    "prefixes", "alignments", "reference", "tokenizer", "output",
+    "prefixes", "alignments", "reference", "tokenizer", "output", "tokens",
 )  # fmt: skip
 COUNTS = (
     "tokens_per_sample", "max_tokens", "prefix_length", "length", "max_texts", "batch_size",
@@ -100,7 +100,10 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "epochs": ("beta2",), "groups": ("data", "train_text"),
 }  # fmt: skip
 """Options that have an effect only with one of others, in commands that have these."""
-REPLACED = {"split": "prefixes", "prefix_length": "prefixes", "groups": "occurrences_in"}
+REPLACED = {
+    "split": ("prefixes",), "prefix_length": ("prefixes",), "groups": ("occurrences_in", "tokens"),
+    "occurrences_in": ("tokens",),
+}  # fmt: skip
 """Options that have none with another one."""
 TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
 
@@ -197,8 +200,9 @@ def check_effects(function: Callable[..., Any], given: dict[str, Any]) -> None:
         if needed and all(given[one] is None for one in needed):
             others = " or ".join(map(flag, needed))
             raise UserError(f"{flag(name)}: found it without {others}; expected both")
-        if given.get(other := REPLACED.get(name, "")) is not None:
-            raise UserError(f"{flag(name)}: found it with {flag(other)}, which takes its place")
+        for other in REPLACED.get(name, ()):
+            if given.get(other) is not None:
+                raise UserError(f"{flag(name)}: found it with {flag(other)}, which takes its place")
 
 
 def flag(name: str) -> str:

@@ -28,7 +28,7 @@ NO_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))  # bytes that occur in no text in UT
 CONTEXT = "the"  # the word that precedes a word whose tokens are looked up
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenizerVocabulary(Vocabulary):
     """The tokens of a tokenizer.json."""
 

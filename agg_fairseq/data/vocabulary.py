@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UserError
+from ..files import read_lines
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
-from ..metrics.groups import occurrence_groups
+from ..metrics.groups import LISTED_GROUPS, occurrence_groups
 from .binarized import count_split, excluded_tokens, load_dictionary, training_pair
 from .subwords import TokenizerOptions, WordTokenizer
 
@@ -36,20 +37,36 @@ class Vocabulary:
     special_ids: list[int]  # rows of tokens that stand for no text
     unused: list[int]  # rows that were certainly in no training text
 
-    def groups(self, grouping: str, occurrences_in: str | Path | None = None) -> FrequencyGroups:
-        """Groups by one of `GROUPINGS`, or by the occurrences in another text."""
+    def groups(
+        self,
+        grouping: str,
+        occurrences_in: str | Path | None = None,
+        tokens: str | Path | None = None,
+    ) -> FrequencyGroups:
+        """Groups by one of `GROUPINGS`, by the occurrences in another text, or `LISTED_GROUPS` by a
+        file with a token per line."""
+        if tokens is not None:
+            group, row_of = -self.excluded.long(), {name: k for k, name in enumerate(self.tokens)}
+            for line in read_lines(tokens, "a token per line"):
+                if (token := line.rstrip("\n")) not in row_of:
+                    raise UserError(
+                        f"{tokens}: found {token!r}, which is not in the vocabulary; expected a token "
+                        "per line, as dict.txt or tokenizer.json writes it"
+                    )
+                group[row_of[token]] = 1  # also a special one
+            return FrequencyGroups(group, LISTED_GROUPS)
         if occurrences_in is not None:
             return occurrence_groups(self.counts_in(occurrences_in), excluded=self.excluded)
         if self.counts is None:
             raise UserError(
                 "--train-text: found none; expected a text to count tokens in, for the "
-                "frequency groups"
+                "frequency groups, or --occurrences-in or --tokens"
             )
         of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
         return of_counts(self.counts, excluded=self.excluded)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BinarizedVocabulary(Vocabulary):
     """The vocabulary of a folder written by `fairseq-preprocess`."""
 

@@ -1,6 +1,7 @@
 """Perplexity, calibration and isotropy of models of text, by frequency group of the tokens."""
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..checkpoints.with_bias import LAYER
-from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, with_groups
+from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, with_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
@@ -28,6 +29,7 @@ def perplexity(
     shares: Sequence[float] = (),
     groups: str = "types",
     occurrences_in: str | Path | None = None,
+    tokens: str | Path | None = None,
     as_published: bool = False,
     moved_from: EmbeddingSource | None = None,
     geometry: Collection[str] = Geometry._fields,
@@ -41,6 +43,7 @@ def perplexity(
             columns; None: no columns.
         shares: for each share of these offsets, say 0.4, the model has a row `NAME, 40%` of
             calibrated `perplexity` and `expected_over_observed`.
+        tokens: file with a token per line; group tokens instead as listed in it, or other.
         as_published: count `</s>` and `<unk>` as frequent, as the released code of the reference.
         moved_from: model with the same vocabulary, from whose output embedding the distance is
             measured, for the columns `moved`.
@@ -49,28 +52,33 @@ def perplexity(
     Returns:
         Result: a row per model, with the measures of `NextTokenStatistics.compute` and
         `geometry` by group, `CALIBRATED` with `calibrate`, and `moved` with `moved_from`;
-        beside them `tokens` (targets scored), `criterion` (its options), `classes` (of a factorized
+        `perplexity_per` word and byte of a `PlainText` without unknown tokens; beside them
+        `tokens` (targets scored), `criterion` (its options), `classes` (of a factorized
         output layer), and `offsets` by group (nats). The row `human` has the distinct targets, and
-        `unigram` the E/O of the training frequencies. Facts: `targets`, those scored, by group.
+        `unigram` the E/O of the training frequencies. Facts: `targets`, those scored, by group. With
+        several vocabularies, the table has `perplexity_per` alone, and no such rows and facts.
     """
     check_row_names(models, HUMAN, UNIGRAM)
-    vocabulary = text.load_vocabulary(models)
+    vocabularies = text.load_vocabularies(models)
     with_matrix = _with_matrix(models)
-    members, grouping = _groups(vocabulary, groups, occurrences_in, as_published)
+    grouped, first, sizes = {}, {}, {}  # by vocabulary; the statistics of its first model
+    for vocabulary in dict.fromkeys(vocabularies.values()):
+        grouped[vocabulary] = _groups(vocabulary, groups, occurrences_in, tokens, as_published)
+        for part in dict.fromkeys([calibrate or text, text]):
+            sizes[vocabulary] = part.check(vocabulary)
     torch_device = find_device(device)
-    for part in dict.fromkeys([text, calibrate or text]):
-        part.check(vocabulary)
 
     rows: dict[str, dict[str, Any]] = {}
-    first = None  # statistics of the first model
     for name, model in models.items():
+        vocabulary = vocabularies[name]
+        members, grouping = grouped[vocabulary]
         chunks = text.score(models, name, vocabulary, torch_device)
         statistics = NextTokenStatistics.of(chunks, members, keep_positions=calibrate is not None)
-        first = first or statistics
-        if not torch.equal(statistics.counts, first.counts):
+        before = first.setdefault(vocabulary, statistics)
+        if not torch.equal(statistics.counts, before.counts):
             raise UserError(
-                f"{model}: found {statistics.tokens} targets, and others than the {first.tokens} "
-                f"of {next(iter(models.values()))}; measure them one at a time"
+                f"{model}: found {statistics.tokens} targets, and others than the {before.tokens} "
+                "of another model; measure them one at a time"
             )
         row = rows[name] = {
             "path": str(model),
@@ -80,6 +88,9 @@ def perplexity(
             **_classes(model),
             **statistics.compute(),
         }
+        if sizes[vocabulary] is not None:
+            has_unknown = vocabulary.unknown is not None and statistics.counts[vocabulary.unknown]
+            row["perplexity_per"] = {} if has_unknown else _per_part(row, *sizes[vocabulary])
         if calibrate is not None:
             chunks = calibrate.score(models, name, vocabulary, torch_device)
             offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
@@ -90,39 +101,51 @@ def perplexity(
                 rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
         if name in with_matrix:
             row |= _of_embedding(model, moved_from, members, geometry)
-    rows[HUMAN] = {"unique_predictions": first.unique_targets()}
-    if vocabulary.counts is not None:
-        reference = first.frequencies_over_observed(vocabulary.counts)
-        rows[UNIGRAM] = {"expected_over_observed": reference}
-
-    columns = dict(NEXT_TOKENS)
-    if calibrate is not None:
-        columns |= CALIBRATED
-    if moved_from is not None:
-        columns |= MOVED
-    targets = first.targets()
-    found = [str(first.tokens)]
-    for group in members.names:
-        found.append(f"{group}={targets[group] / first.tokens:.1%}")
     settings = {
         "split": text.name,
-        "targets": ",".join(found),
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
         "groups": grouping,
         "moved-from": None if moved_from is None else str(moved_from),
         "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(with_matrix)}",
     }
+    if len(grouped) > 1:
+        return Result(rows, PER_TEXT, settings | {"vocabularies": len(grouped)})
+    statistics = first[vocabulary]
+    rows[HUMAN] = {"unique_predictions": statistics.unique_targets()}
+    if vocabulary.counts is not None:
+        reference = statistics.frequencies_over_observed(vocabulary.counts)
+        rows[UNIGRAM] = {"expected_over_observed": reference}
+
+    columns = dict(NEXT_TOKENS)
+    if sizes[vocabulary] is not None:
+        columns |= PER_TEXT
+    if calibrate is not None:
+        columns |= CALIBRATED
+    if moved_from is not None:
+        columns |= MOVED
+    targets = statistics.targets()
+    found = [str(statistics.tokens)]
+    for group in members.names:
+        found.append(f"{group}={targets[group] / statistics.tokens:.1%}")
+    settings = {"split": text.name, "targets": ",".join(found), **settings}
     facts = {"groups": members.sizes(), "targets": targets}
     return Result(rows, with_groups(columns, members.names), settings, facts)
 
 
 def _groups(
-    vocabulary: Vocabulary, groups: str, occurrences_in: str | Path | None, as_published: bool
+    vocabulary: Vocabulary,
+    groups: str,
+    occurrences_in: str | Path | None,
+    tokens: str | Path | None,
+    as_published: bool,
 ) -> tuple[FrequencyGroups, str]:
     """The frequency groups, and what signatures say of them."""
-    members = vocabulary.groups(groups, occurrences_in)
-    grouping = GROUPINGS[groups] if occurrences_in is None else f"occurrences-in-{occurrences_in}"
+    members, grouping = vocabulary.groups(groups, occurrences_in, tokens), GROUPINGS[groups]
+    if occurrences_in is not None:
+        grouping = f"occurrences-in-{occurrences_in}"
+    elif tokens is not None:
+        grouping = f"listed-in-{tokens}"
     if not as_published:
         return members, grouping
     if vocabulary.counts is None:
@@ -132,6 +155,13 @@ def _groups(
     special = vocabulary.excluded & (vocabulary.counts > 0)
     most_frequent = members.of_token.masked_fill(special, 0)
     return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
+
+
+def _per_part(row: Mapping[str, Any], tokens: int, words: int, size: int) -> dict[str, float]:
+    """`perplexity_per` of a text of so many tokens, words and bytes; without one that overflows."""
+    nll = tokens * math.log(row["perplexity"]["total"])  # of the text, in nats
+    means = {"word": nll / max(words, 1), "byte": nll / size}
+    return {part: math.exp(mean) for part, mean in means.items() if mean < 709}
 
 
 def _classes(model: EmbeddingSource) -> dict[str, int]:

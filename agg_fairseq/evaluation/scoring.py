@@ -13,6 +13,7 @@ from ..data.binarized import count_split, load_dictionary
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
+from ..files import read_lines
 from ..integrations import load_pretrained
 from ..metrics.next_token import chunk_rows
 from .inputs import load_vocabulary
@@ -47,6 +48,10 @@ class BinarizedText:
     def load_vocabulary(self, models: Models) -> BinarizedVocabulary:
         """The vocabulary of models of fairseq."""
         return load_vocabulary(models, self.data)
+
+    def load_vocabularies(self, models: Models) -> dict[str, BinarizedVocabulary]:
+        """The vocabulary of each model, all the same."""
+        return dict.fromkeys(models, self.load_vocabulary(models))
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Reads the split: fairseq would score what a damaged index says."""
@@ -125,10 +130,23 @@ class PlainText:
         """The vocabulary of models of transformers."""
         return load_vocabulary(models, None, self.train_text)
 
-    def check(self, vocabulary: TokenizerVocabulary) -> None:
-        """Checks that the text has a target."""
-        if len(self._tokens(vocabulary)) < 2:
+    def load_vocabularies(self, models: Models) -> dict[str, TokenizerVocabulary]:
+        """The vocabulary of each model, one object for models with the same tokens."""
+        found: dict[str, TokenizerVocabulary] = {}
+        for name, model in models.items():
+            vocabulary = load_vocabulary({name: model}, None)
+            same = [one for one in found.values() if one.tokens == vocabulary.tokens]
+            found[name] = same[0] if same else self.load_vocabulary({name: model})
+        return found
+
+    def check(self, vocabulary: TokenizerVocabulary) -> tuple[int, int, int]:
+        """The numbers of tokens, words and bytes of the text, which must have a target."""
+        if (tokens := len(self._tokens(vocabulary))) < 2:
             raise UserError(f"{self.text}: found fewer than 2 tokens; expected a text to score")
+        words = size = 0
+        for line in read_lines(self.text, "a text to score"):
+            words, size = words + len(line.split()), size + len(line.encode())
+        return tokens, words, size
 
     def settings(
         self, models: Mapping[str, PretrainedModel], vocabulary: TokenizerVocabulary

@@ -11,6 +11,7 @@ from ..functional.gates import frequency_ranks
 GROUPS = ("frequent", "medium", "rare")
 MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
 OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
+LISTED_GROUPS = ("other", "listed")
 UNSEEN = "unseen"
 """A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in
 training, such as those of the source side alone in a joined dictionary."""
