@@ -42,7 +42,11 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def load(cls, path: Path, rows: int | None) -> TokenizerVocabulary:
         """The vocabulary of a file, as of `parse`."""
-        return cls.parse("".join(read_lines(path, "the model's tokenizer")), path, rows)
+        expected = (
+            "the model's tokenizer.json; save that of a model of a hub by "
+            "AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
+        )
+        return cls.parse("".join(read_lines(path, expected)), path, rows)
 
     @classmethod
     def parse(cls, content: str, path: Path, rows: int | None) -> TokenizerVocabulary:
@@ -157,11 +161,15 @@ class TokenizerVocabulary(Vocabulary):
         index = dict(zip(self.tokens, range(self.rows), strict=True))
         for row in self.special_ids:
             index.pop(self.tokens[row], None)
+        added = {token.content for token in self.tokenizer.get_added_tokens_decoder().values()}
         context = f"{CONTEXT} " if tokenizer.after_space else ""
         before = self.encode(context.strip()).ids
 
         def split(word: str) -> list[str]:
-            """No tokens if they overlap with the word before, or leave out a character."""
+            """An added token is one, also where the space before it is a token of its own. No tokens
+            if they overlap with the word before, or leave out a character."""
+            if word in added:
+                return [word]
             encoding = self.encode(context + word)
             covered: set[int] = set()
             for begin, end in encoding.offsets[len(before) :]:

@@ -10,7 +10,7 @@ import torch
 
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..checkpoints.with_bias import LAYER
-from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, with_groups
+from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, Columns, with_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
@@ -116,21 +116,26 @@ def perplexity(
     if vocabulary.counts is not None:
         reference = statistics.frequencies_over_observed(vocabulary.counts)
         rows[UNIGRAM] = {"expected_over_observed": reference}
+    facts = {"groups": members.sizes(), "targets": statistics.targets()}
+    settings = {"split": text.name, "targets": _shares(statistics), **settings}
+    return Result(rows, with_groups(_columns(rows), members.names), settings, facts)
 
+
+def _columns(rows: Mapping[str, Mapping[str, Any]]) -> Columns:
+    """`NEXT_TOKENS`, and the other columns that a row has a value for."""
     columns = dict(NEXT_TOKENS)
-    if sizes[vocabulary] is not None:
-        columns |= PER_TEXT
-    if calibrate is not None:
-        columns |= CALIBRATED
-    if moved_from is not None:
-        columns |= MOVED
-    targets = statistics.targets()
-    found = [str(statistics.tokens)]
-    for group in members.names:
+    for metric, keys in {**PER_TEXT, **CALIBRATED, **MOVED}.items():
+        if any(metric in row for row in rows.values()):
+            columns[metric] = keys
+    return columns
+
+
+def _shares(statistics: NextTokenStatistics) -> str:
+    """The number of targets, and the shares of the groups in them."""
+    found, targets = [str(statistics.tokens)], statistics.targets()
+    for group in statistics.groups.names:
         found.append(f"{group}={targets[group] / statistics.tokens:.1%}")
-    settings = {"split": text.name, "targets": ",".join(found), **settings}
-    facts = {"groups": members.sizes(), "targets": targets}
-    return Result(rows, with_groups(columns, members.names), settings, facts)
+    return ",".join(found)
 
 
 def _groups(

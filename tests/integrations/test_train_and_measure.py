@@ -113,6 +113,39 @@ def test_each_file_of_a_folder_is_measured_as_itself(tmp_path, text):
     assert found["first"]["perplexity"]["total"] > 2 * found["other"]["perplexity"]["total"]
 
 
+def test_vocabularies_with_added_tokens(tmp_path, text, capsys):
+    """Per word and per byte, models with and without added tokens are compared; and listed tokens
+    are a group, also special ones."""
+    for name, size in (("base", VOCABULARY - 2), ("tuned", VOCABULARY)):
+        gpt2(vocab_size=size).save_pretrained(tmp_path / name)
+        save_word_tokenizer(tmp_path / name, size)
+    models, inputs = open_models([tmp_path / "base", tmp_path / "tuned"]), PlainText(text, text)
+    found, alone = perplexity(models, inputs), perplexity({"m": models["tuned"]}, inputs)
+    assert [*found.rows] == ["base", "tuned"] and "|vocabularies:2|" in found.signature
+    assert found.table().splitlines()[0].split(" | ")[1:] == ["PPL per word", "PPL per byte |"]
+    assert found["tuned"]["perplexity_per"] == alone["m"]["perplexity_per"]
+    content, per = text.read_text(), found["tuned"]["perplexity_per"]
+    words, size = len(content.split()), len(content.encode())  # a word is a token here
+    assert per["word"] == pytest.approx(found["tuned"]["perplexity"]["total"])
+    assert size * math.log(per["byte"]) == pytest.approx(words * math.log(per["word"]))
+
+    vocabulary = inputs.load_vocabulary({"m": models["tuned"]})
+    rare, listed = vocabulary.groups("types").members("rare").tolist(), tmp_path / "listed"
+    write_lines(listed, [vocabulary.tokens[row] for row in rare])
+    by_list = perplexity({"m": models["tuned"]}, PlainText(text), tokens=listed)
+    for measure in ("perplexity", "within_perplexity", "expected_over_observed"):
+        assert by_list["m"][measure]["listed"] == pytest.approx(alone["m"][measure]["rare"])
+    assert main(["eval-lm", str(tmp_path / "tuned"), f"--text={text}", f"--tokens={listed}"]) == 0
+    shown = capsys.readouterr().out.partition("\n")[0]
+    assert "PPL listed" in shown and "PPL within other" in shown and "E/O listed" in shown
+    write_lines(listed, ["<unk>", f"w{VOCABULARY - 2}"])
+    assert vocabulary.groups("types", tokens=listed).sizes()["listed"] == 2
+    with pytest.raises(UserError, match="found 'w59', which is not in the vocabulary"):
+        perplexity(models, PlainText(text), tokens=listed)
+    write_lines(text, ["w1 of w2"])
+    assert perplexity(models, inputs)["base"]["perplexity_per"] == {}, "an unknown token"
+
+
 def test_options_of_from_pretrained_and_what_is_refused(tmp_path, text, capsys):
     model = gpt2()
     model.save_pretrained(tmp_path)

@@ -228,6 +228,12 @@ def test_words_follow_another_word(space, tmp_path):
     words = loaded.word_tokenizer(TokenizerOptions())
     assert words.split("se") == ["Ġs" if space == "byte level" else "▁s", "e"]
     assert len(words.indices("se")) == 2 and words.indices("sX") == []  # no token spells X
+    tokenizer.add_tokens(["sX"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 10)
+    assert loaded.word_tokenizer(TokenizerOptions()).indices("sX") == [9], "without the space"
+    with pytest.raises(UserError, match="gpt2: unreadable .*; save that of a model of a hub by"):
+        TokenizerVocabulary.load(tmp_path / "gpt2", None)
 
 
 def test_other_vocabularies(model, tmp_path, text):
