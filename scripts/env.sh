@@ -28,6 +28,10 @@ in_plan() { [ "${DRY_RUN:-}" = plan ]; }
 # show WORD…: prints a command as one could type it.
 show() { local words; printf -v words '%q ' "$@"; echo "${words/ \\> / > }"; }
 
+[ -z "${MODEL:-}" ] || fail "found MODEL=$MODEL; expected MODELS"
+for word in "$@"; do
+  case $word in [A-Z]*=*) fail "found $word after the script; expected it before: $word bash $0" ;; esac
+done
 case $SIZE in paper | small | tiny) ;; *) fail "found SIZE=$SIZE; expected paper, small or tiny" ;; esac
 case $RUNS$DATA${MODELS// /}$root in *[!a-zA-Z0-9/._+=-]*) fail "found other characters than letters, digits and /._+=- in" \
   "RUNS, DATA, MODELS or the path of this repository; expected a plain path" ;; esac
@@ -161,7 +165,10 @@ once() {
   say "making $file"
   mkdir -p -- "$(dirname -- "$file")"
   rm -f -- "$file.made-from"
-  "${command[@]}" > "$output"
+  case $1 in # which print all settings
+    fairseq-*) "${command[@]}" > "$output" 2> "$file.errors" || { tail -n 15 -- "$file.errors" >&2 && fail "$1: see $file.errors"; } ;;
+    *) "${command[@]}" > "$output" ;;
+  esac
   echo "$record" > "$file.made-from"
 }
 

@@ -1,7 +1,7 @@
 """Trains a configuration of fairseq-hydra-train: the program behind train.sh, which has the help.
 
 `--check` composes the configurations of the trainings that standard input lists, and checks their
-folders.
+folders, and that there will be checkpoints to average.
 """
 
 from __future__ import annotations
@@ -56,12 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else arguments)
     place, places = map(int, options.place.split("/"))
-    trainings = [options]
+    trainings, averaged = [options], set()
     if options.check:
         trainings = []
         for _, *words in filter(None, map(shlex.split, sys.stdin)):
             if words and words[0].endswith("/train.sh"):
                 trainings.append(parser.parse_intermixed_args(words[1:]))
+            elif words[:1] == ["average-checkpoints"]:
+                averaged.add(words[1])
     # All before fairseq is imported, whose own configurations hydra would copy each time.
     all_composed = [composed(of.config, of.overrides, of.gpus) for of in trainings]
     for training, (file, overrides, written) in zip(trainings, all_composed, strict=True):
@@ -70,6 +72,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         batches = batches_of(config, max(1, len(gpus)))
         if options.check:
             build_criterion(config)
+            updates, interval = (
+                config.optimization.max_update,
+                config.checkpoint.save_interval_updates,
+            )
+            if config.checkpoint.save_dir in averaged and not 0 < interval <= updates:
+                raise UserError(
+                    f"{config.checkpoint.save_dir}: found checkpoint.save_interval_updates={interval} "
+                    f"for {updates} updates; expected fewer, since its checkpoints are averaged"
+                )
             is_done(written)
             continue
         command = [

@@ -1,5 +1,6 @@
 """The mean of checkpoints of one model."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from ..files import atomic_write, check_writable
 from ..result import Result
 from .fairseq_checkpoint import STATE_KEY, Checkpoint
 from .output_embedding import check_finite
+
+logger = logging.getLogger(__name__)
 
 NAMES = {
     "epoch": re.compile(r"checkpoint([0-9]+)\.pt"),
@@ -38,7 +41,7 @@ def average_checkpoints(
 
     Args:
         inputs: the folder of a run, or checkpoints.
-        last: average the last N checkpoints of the folder.
+        last: average the last N checkpoints of the folder, or with a warning those that are there.
         by: which checkpoints of the folder are used.
 
     Returns:
@@ -47,7 +50,7 @@ def average_checkpoints(
     paths = list(map(Path, inputs))
     if len(paths) == 1 and paths[0].is_dir():
         paths = last_checkpoints(paths[0], last, by)
-    if len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
+    elif len(set(paths)) < max(len(paths), 2) or any(path.is_dir() for path in paths):
         raise UserError(
             "INPUT: expected the folder of a run, or two checkpoints or more, each once"
         )
@@ -76,11 +79,10 @@ def last_checkpoints(folder: Path, last: int, by: str) -> list[Path]:
     for path in folder.glob("*.pt"):
         if match := NAMES[by].fullmatch(path.name):
             numbers[path] = int(match[1])
-    if not 2 <= last <= len(numbers):
-        raise UserError(
-            f"{folder}: found {len(numbers)} checkpoints by {by}, --last {last}; try another --by "
-            "or --last"
-        )
+    if not numbers:
+        raise UserError(f"{folder}: found no checkpoints by {by}; try another --by")
+    if len(numbers) < last:
+        logger.warning(f"{folder}: found {len(numbers)} checkpoints by {by} of the last {last}")
     return sorted(numbers, key=numbers.__getitem__, reverse=True)[:last]
 
 

@@ -46,6 +46,7 @@ make_tokenizer() {
   local mirrors=(
     https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe https://openaipublic.blob.core.windows.net/gpt-2/encodings/main
   )
+  local files="gpt2_bpe/encoder.json gpt2_bpe/vocab.bpe"
   fetch gpt2_bpe/encoder.json 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783 "${mirrors[@]}"
   fetch gpt2_bpe/vocab.bpe 1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5 "${mirrors[@]}"
   cp "$downloads"/gpt2_bpe/{encoder.json,vocab.bpe} "$1"

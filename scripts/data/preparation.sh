@@ -67,7 +67,8 @@ is_digest() {
 }
 
 # fetch NAME DIGESTS FOLDER…: downloads a file from the first folder (URL) that has it, unless it is there, and goes on
-# with what an interrupted download left. The file must have one of the digests, if any are given.
+# with what an interrupted download left. The file must have one of the digests, if any are given. `files`: all that are
+# needed.
 fetch() {
   local file=$downloads/$1 folder
   mkdir -p "$(dirname "$file")"
@@ -81,7 +82,7 @@ fetch() {
       mv "$file.partial" "$file"
     fi
   done
-  if [ ! -e "$file" ]; then fail "could not download $1; run this again, or put it at $file"; fi
+  if [ ! -e "$file" ]; then fail "could not download $1; run this again, or put in $downloads: ${files:-$1}"; fi
   if [ -n "$2" ] && ! is_digest "$file" "$2"; then fail "$file: found another digest than $2; remove the file"; fi
 }
 

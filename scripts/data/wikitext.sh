@@ -5,7 +5,7 @@ tokenizer=${tokenizer:-$usual_tokenizer}
 hub=https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c79dfdd32d625aee71d232d685c3
 
 make_text() {
-  local split source=$from
+  local split source=$from files="$archive.zip, or ${shards[*]/#/$archive/}"
   if [ -z "$from" ]; then
     source=$downloads/$archive.zip
     if ! (fetch "$archive.zip" "$zip_sha256" https://wikitext.smerity.com); then

@@ -2,7 +2,7 @@
 # AGG, Table 3 (Yu et al. 2022): language modeling on WikiText-103. Of the same models: Tables 5, 6, 10, 13, 15, Figure 3.
 #
 #   rows     mle, agg: GPT-2 medium, 50,000 updates of 32,768 tokens (configs/wikitext103/size/agg.yaml)
-#   takes    6 to 7 hours each on an H200; 21 GB
+#   takes    12 to 14 hours of an H200, 6 to 7 each; 21 GB
 #   differs  348 million parameters where the paper says 358; its Uniq of human text, 18920, is the sum 18290. At tiny, rare is
 #            the rarest 5% at each update instead of an α, and the words are frequent ones
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity,

@@ -4,7 +4,7 @@
 #   rows     study-mle, study-freeze, study-freeze-bc, -b, -c: 6 layers, 40,000 updates (configs/wikitext103/size/agg-study.yaml)
 #            Figure 1, the embeddings after 100 to 3,500 updates: early, the beginning of study-mle
 #            Figure 2, isotropy while rare embeddings are frozen, and after: until-7000, until-18000, until-29000
-#   takes    0.9 to 1.3 hours each on an H200; 49 GB, of which 15 for Figure 1, and 9 for each row of Figure 2
+#   takes    7 to 11 hours of an H200, 0.9 to 1.3 each; 49 GB, of which 15 for Figure 1, and 9 for each row of Figure 2
 #   differs  the paper does not give all settings of this model; those that are ours are in the configuration. At small, of
 #            10,000 updates, and at tiny, of 600, embeddings are frozen for the same shares of the training
 . "$(dirname -- "$0")/../env.sh"

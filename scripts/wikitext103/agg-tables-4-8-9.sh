@@ -4,7 +4,7 @@
 #   rows     mle, agg (those of Table 3); ul, ul-agg; no-g1, no-g2; static, with the rare group of the first epoch; alpha-0.01,
 #            0.02, 0.04 and 0.05, beside agg with 0.03: GPT-2 medium (configs/wikitext103/size/agg.yaml); agg-early, 1,000
 #            updates, for Figure 4
-#   takes    6 to 7 hours each on an H200; 125 GB
+#   takes    66 to 77 hours of an H200, 6 to 7 each; 125 GB
 #   differs  candidates of unlikelihood come from the same sequence alone, and gates act on its gradient too, of which the
 #            paper says nothing; its Uniq of human text, 18920, is the sum 18290. Figures 4 and 5 are pictures without numbers.
 #            At tiny, rare is the rarest 5% (of alpha-0.01, 1%) at each update instead of an α, and Figure 4 has 300 updates

@@ -2,7 +2,7 @@
 # AGPS, Table 4 (Yu et al. 2021): perplexity by relative frequency, plain likelihood, CosReg and AGPS, WikiText-103.
 #
 #   rows     words-mle, words-cosreg, words-agps: 6 layers, 50,000 updates (configs/wikitext103/size/agps.yaml)
-#   takes    2.7 to 3.1 hours each on an H200
+#   takes    8 to 9 hours of an H200, 2.7 to 3.1 each
 #   differs  no code is public, and the paper does not say how it measures: perplexity is as by the same authors' later code;
 #            that the tokens are words is inferred from "103M words and 260K vocabulary size", which AGG's paper says too, of
 #            sub-words. At tiny, rank and counts of AGPS are those of a small corpus in sub-words

@@ -4,7 +4,7 @@
 #
 #   rows     f2-mle, f2-ul-token, f2: 12 layers, 200,000 updates (configs/wikitext103/size/f2.yaml); f2-face, from f2-mle, and
 #            f2-ul-token-seq, from f2-ul-token: 1,500 updates
-#   takes    1.8 to 2.8 hours for each of the three on an H200
+#   takes    6 to 9 hours of an H200, 1.8 to 2.8 for each of the three
 #   differs  Tables (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here. In Table 10, many
 #            cells of UL-token+seq have two numbers in the copy at hand, of which the second is taken; one at top-20 is
 #            unreadable. KLD is of our texts from the human ones, Σ p_human log(p_human / p); the paper does not say which.

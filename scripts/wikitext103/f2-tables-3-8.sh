@@ -3,7 +3,7 @@
 #
 #   rows     f2, f2-joint (the same model), f2-mle (those of Table 1); f2-transfer, which begins with f2-mle, a model of the
 #            ordinary softmax; f2-equal-frequency-N, f2-equal-token-N
-#   takes    1.8 to 2.8 hours for each of 13 trainings on an H200; 27 GB
+#   takes    23 to 36 hours of an H200, 1.8 to 2.8 for each of 13 trainings; 27 GB
 #   differs  the paper's numbers are of Melo-Lyrics and texts drawn from the top 20, ours of WikiText-103 and the top 3, so
 #            that they cannot be compared. Where you have the lyrics: LYRICS=1 DATA=DIR, a folder of train, valid and test
 #            (configs/wikitext103/size/f2-lyrics.yaml; not at small). The paper transfers a model of 10 GB of news. Figure 3

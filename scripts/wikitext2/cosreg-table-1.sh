@@ -3,7 +3,7 @@
 #
 #   rows     awd-mle, awd-cosreg: 750 epochs (configs/wikitext2/size/paper.yaml); awd-mle-finetune, awd-cosreg-finetune: on from
 #            their best checkpoints; the same with a continuous cache, -cache
-#   takes    9 hours each, by 6 operations per parameter and token at 10 TFLOP/s (single precision)
+#   takes    36 hours of a GPU, 9 each, by 6 operations per parameter and token at 10 TFLOP/s (single precision)
 #   differs  34 million parameters: the paper prints 24, which is AWD-LSTM's size for another corpus. A split is read as one
 #            text, with a state that is carried on. At small it is the paper's size
 . "$(dirname -- "$0")/../env.sh"

@@ -3,7 +3,7 @@
 #
 #   rows     base-mle, base-cosreg, base-adv, base-agg: 190,000 updates of 65,536 tokens (configs/wmt14_en_de/size/agg-base.yaml);
 #            the same of big (agg-big.yaml), at SIZE=paper alone
-#   takes    13 to 20 hours each on an H200, big 29 to 33; 82 GB
+#   takes    168 to 212 hours of an H200: 13 to 20 each, big 29 to 33; 82 GB
 #   differs  190,000 updates as the paper says; the authors' README trains 200,000. The ε of Adv MLE is that of its authors'
 #            code for language models, 0.005: that for translation was not found. BLEU is of Moses' tokens with compounds
 #            split, as by Vaswani et al. (the paper says BLEU alone). The mean of the last 5 checkpoints is measured. SC,

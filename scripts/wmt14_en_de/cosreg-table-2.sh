@@ -4,7 +4,7 @@
 #   rows     cosreg-base-mle, cosreg-base-cosreg, cosreg-de-en-mle, cosreg-de-en-cosreg: 100,000 updates of 25,000 tokens
 #            (configs/wmt14_en_de/size/vaswani-base.yaml); cosreg-big-mle, cosreg-big-cosreg (vaswani-big.yaml), at
 #            SIZE=paper alone
-#   takes    2.6 to 4.0 hours each on an H200, big 17 to 20; 115 GB, of which each of big 48
+#   takes    44 to 56 hours of an H200: 2.6 to 4.0 each, big 17 to 20; 115 GB, of which each of big 48
 #   differs  the mean of the last 5 checkpoints is measured, of big the last 20, as by Vaswani et al. The paper says "tokenized
 #            case-sensitive BLEU"; ours is of Moses' tokens, of German with compounds split, with beam 4 and fairseq's length
 #            penalty of 0.6 (its formula is not that of Vaswani et al.). Others are quoted

@@ -146,7 +146,7 @@ elif [ -n "$from" ]; then
   settings+=("official=$official")
 fi
 use "$output" "${settings[@]}"
-if [ -z "$from" ] && [ ! -d "$output/plain" ]; then each_archive fetch; fi
+if [ -z "$from" ] && [ ! -d "$output/plain" ]; then files=$(each_archive echo | cut -d" " -f1 | paste -sd" ") && each_archive fetch; fi
 stage plain
 if [ "$tokenizer" = moses ]; then stage tokenized; fi
 for name in tokenizer text reference data-bin; do stage "$name"; done

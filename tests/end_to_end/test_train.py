@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agg_fairseq.data.fairseq_logs import read_log
+from agg_fairseq.errors import UserError
 from scripts import train
 from scripts.command import run
 from scripts.train import composed, with_defaults
@@ -156,6 +157,16 @@ def test_criterions_are_built_before_anything_is_trained(monkeypatch, capsys):
         with pytest.raises(SystemExit, match="2"):
             train.main(["--check", "--dry-run"])
         assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_checkpoints_to_average_are_expected_before_anything_is_trained(monkeypatch):
+    given = "task.data=d checkpoint.save_dir=s optimization.max_update=10"
+    plan = [f"bash /x/train.sh configs/wmt14_en_de/mle size=tiny {given}"]
+    monkeypatch.setattr("sys.stdin", plan)
+    train.main(["--check", "--dry-run"])
+    plan.append("agg-fairseq average-checkpoints s --last 5 --by update")
+    with pytest.raises(UserError, match="found checkpoint.save_interval_updates=20 for 10 updates"):
+        train.main(["--check", "--dry-run"])
 
 
 FACE, MT = "configs/wikitext103/face", "configs/wmt14_en_de/agg"

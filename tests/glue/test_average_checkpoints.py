@@ -29,15 +29,16 @@ def trained(lm_runs, tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        (("--last", 4, "--by", "epoch"), "11 10 9 8"),
+        (("--last", 5, "--by", "epoch"), "11 10 9 8"),
         (("--last", 2, "--by", "update"), "_9_100 _8_90"),
         ((), "_best 9 _last"),
     ],
 )
-def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, options, names):
+def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, caplog, options, names):
     paths = [trained / f"checkpoint{name}.pt" for name in names.split()]
     inputs, output = (trained, *options) if options else paths, tmp_path / "new" / "average.pt"
     _, rows = table(run(capsys, "average-checkpoints", *inputs, "--output", output))
+    assert ("found 4 checkpoints by epoch of the last 5" in caplog.text) == (5 in options)
     first, *others = map(Checkpoint, paths)
     assert rows[0][:2] == [str(paths[0]), str(first.updates)] and len(rows) == len(paths)
     found = Checkpoint(output)
@@ -82,7 +83,7 @@ def test_average_checkpoints_refuses(trained, tmp_path, capsys):
     for *arguments, words in (
         (a, each_once),
         (a, b, a, each_once),
-        (trained, "--last", 5, "found 4 checkpoints by epoch, --last 5"),
+        (tmp_path, "found no checkpoints by epoch; try another --by"),
         (a, b, "--output", linked, "found an input, which would be written over"),
         (a, b, "--output", trained / "checkpoint10.pt", "found a file; add --force to replace it"),
         (a, diverged, "bad.pt: found an infinity or NaN in decoder."),

@@ -65,7 +65,8 @@ def test_the_first_folder_that_has_the_file_is_taken(tmp_path):
     write(tmp_path / "right" / "file")
     content, err = fetch(tmp_path, "missing", "wrong")
     assert content is None
-    assert "could not download file; run this again, or put it at /" in err.splitlines()[-1]
+    assert err.endswith("/downloads: file\n")
+    assert "could not download file; run this again, or put in /" in err.splitlines()[-1]
     assert fetch(tmp_path, "missing", "wrong", "right")[0] == CONTENT
 
 
