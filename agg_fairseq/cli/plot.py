@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
     for name, (function, metavar) in PICTURES.items():
         about = inspect.getdoc(function).partition("\n\nArgs:")[0]
-        summary = about.partition("\n")[0]
+        summary = " ".join(about.partition("\n\n")[0].split())
         picture = pictures.add_parser(
             name, help=summary, description=about, formatter_class=parser.formatter_class
         )

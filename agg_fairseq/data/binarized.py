@@ -33,10 +33,10 @@ def load_dictionary(data: str | Path, file: str = "dict.txt") -> Any:
         return Dictionary.load(str(path))
     # fairseq raises a bare one for a bad line, and for bytes that are not UTF-8
     except Exception as error:
-        option = " --only-source" if file == "dict.txt" else ""
-        raise UserError(
-            f"{path}: unreadable ({first_line(error)}); run fairseq-preprocess{option}"
-        ) from error
+        remedy = f"run fairseq-preprocess{' --only-source' * (file == 'dict.txt')}"
+        if inner := sorted(path.parent.glob(f"*/{file}")):
+            remedy = f"give the folder in it, {inner[0].parent}"
+        raise UserError(f"{path}: unreadable ({first_line(error)}); {remedy}") from error
 
 
 def training_pair(
