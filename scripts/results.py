@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     common = {name: value for name, value in settings[0].items() if name in common}
     result = Result(collected, columns, common, facts | surroundings(), ["", "seed"])
     path = ROOT / "docs" / "results" / f"{options.name}.json"
-    path.write_text(text_of(result.json()), encoding="utf-8")
+    path.write_text(format_lines(result.json()), encoding="utf-8")
     print(path)
 
 
@@ -87,7 +87,7 @@ def surroundings() -> dict[str, str]:
     return {"commit": commit.stdout.strip(), "machine": machine, "versions": ", ".join(versions)}
 
 
-def text_of(values: dict[str, Any]) -> str:
+def format_lines(values: dict[str, Any]) -> str:
     """JSON with a line for each fact and each row, so that changes can be read."""
     parts = []
     for key, value in values.items():

@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     all_composed = [composed(of.config, of.overrides, of.gpus) for of in trainings]
     for training, (file, overrides, written) in zip(trainings, all_composed, strict=True):
         config = with_defaults(written)
-        gpus = gpus_of(config, training.gpus, place, places, options.dry_run)
-        batches = batches_of(config, max(1, len(gpus)))
+        gpus = name_gpus(config, training.gpus, place, places, options.dry_run)
+        batches = divide_batches(config, max(1, len(gpus)))
         if options.check:
             build_criterion(config)
             updates, interval = (
@@ -263,7 +263,7 @@ def is_done(written: Any) -> bool:
     return (folder / DONE).is_file()
 
 
-def gpus_of(config: Any, gpus: int | None, place: int, places: int, is_dry: bool) -> list[str]:
+def name_gpus(config: Any, gpus: int | None, place: int, places: int, is_dry: bool) -> list[str]:
     """The names of the GPUs of one training, as CUDA_VISIBLE_DEVICES has them.
 
     Args:
@@ -319,7 +319,7 @@ def settings_of_processes(
     return settings
 
 
-def batches_of(config: Any, processes: int) -> tuple[int, int]:
+def divide_batches(config: Any, processes: int) -> tuple[int, int]:
     """The tokens of a batch, and the batches of a process per update: what is configured, divided
     among the processes.
 
@@ -334,18 +334,20 @@ def batches_of(config: Any, processes: int) -> tuple[int, int]:
     most = max(1, configured // block)  # blocks of a batch
     blocks = most * frequencies[0]  # of an update
     update_freq = -(-blocks // (processes * most))  # as few as an update needs
-    of_batch = max(1, min(round(blocks / (processes * update_freq)), most))
+    batch_blocks = max(1, min(round(blocks / (processes * update_freq)), most))
     wrong = ""
-    if abs(processes * of_batch * update_freq / blocks - 1) > OFF:
-        found = f"{processes * of_batch * update_freq * block:,}"
+    if abs(processes * batch_blocks * update_freq / blocks - 1) > OFF:
+        found = f"{processes * batch_blocks * update_freq * block:,}"
         wrong = f"an update would have {found} tokens; expected {blocks * block:,}"
-    elif config.criterion._name == "agps" and of_batch != most:
-        wrong = f"a batch would have {of_batch * block:,} tokens; expected {most * block:,}, since "
+    elif config.criterion._name == "agps" and batch_blocks != most:
+        wrong = (
+            f"a batch would have {batch_blocks * block:,} tokens; expected {most * block:,}, since "
+        )
         wrong += "the gates of agps depend on the batch"
     if wrong:
         remedy = "choose another number by --gpus"
         raise UserError(f"found {processes} GPUs, on which {wrong}; {remedy}")
-    return of_batch * block, update_freq
+    return batch_blocks * block, update_freq
 
 
 if __name__ == "__main__":

@@ -105,26 +105,28 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
                 f"{label}: found other parameters than in {first_label}, such as "
                 f"{name} {tuple(shape)}"
             )
-    mean_of: dict[Any, Tensor] = {}  # by the memory that it is the mean of
+    means: dict[Any, Tensor] = {}  # by the memory that it is the mean of
     averaged = {}
     for name, value in first.items():
         tensors = {label: parameters[name] for label, parameters in models.items()}
         memory = []
         for one in tensors.values():
             memory += [one.data_ptr(), one.shape, one.stride(), one.dtype]
-        mean = mean_of.get(tuple(memory))
+        mean = means.get(tuple(memory))
         if mean is None and value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
             mean = torch.empty_like(value, memory_format=torch.contiguous_format)
             parts = [tensor.reshape(-1).split(CACHED_ELEMENTS) for tensor in tensors.values()]
-            for part, *of_models in zip(mean.view(-1).split(CACHED_ELEMENTS), *parts, strict=True):
-                total = of_models[0].double()
-                for of_model in of_models[1:]:
-                    total += of_model
+            for part, *model_parts in zip(
+                mean.view(-1).split(CACHED_ELEMENTS), *parts, strict=True
+            ):
+                total = model_parts[0].double()
+                for model_part in model_parts[1:]:
+                    total += model_part
                 part.copy_(total.div_(len(tensors)))
         elif mean is None:
             for label, tensor in tensors.items():
                 if not torch.equal(tensor.double(), value.double()):
                     raise UserError(f"{label}: found another {name} than in {first_label}")
             mean = value.clone()
-        averaged[name] = mean_of[tuple(memory)] = mean
+        averaged[name] = means[tuple(memory)] = mean
     return averaged

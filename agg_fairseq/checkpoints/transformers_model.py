@@ -48,19 +48,19 @@ class PretrainedModel:
             files = read_json_object(self.path, expected).get("weight_map")
             if not isinstance(files, dict) or not all(isinstance(f, str) for f in files.values()):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
-            self._file_of = {name: self.path.parent / file for name, file in files.items()}
+            self._files = {name: self.path.parent / file for name, file in files.items()}
         else:
-            self._file_of = dict.fromkeys(_open(self.path).keys(), self.path)
+            self._files = dict.fromkeys(_open(self.path).keys(), self.path)
 
     def __str__(self) -> str:
         return str(self.path)
 
     def __contains__(self, name: str) -> bool:
         """Whether a parameter is saved, by its name in the model or in the files."""
-        return name in self._file_of or name in self._saved_as
+        return name in self._files or name in self._saved_names
 
     @cached_property
-    def _saved_as(self) -> dict[str, str]:
+    def _saved_names(self) -> dict[str, str]:
         """Names in the files by names in the model: transformers renames some, such as the
         `embed_out` of GPT-NeoX."""
         from transformers.conversion_mapping import get_model_conversion_mapping
@@ -72,23 +72,23 @@ class PretrainedModel:
             is_renaming = isinstance(conversion, WeightRenaming)
             (renamings if is_renaming else converters).append(conversion)
         known = (self.skeleton.base_model_prefix, self.skeleton.state_dict())
-        saved_as = {}
-        for saved in self._file_of:
-            saved_as[rename_source_key(saved, renamings, converters, *known)[0]] = saved
-        return saved_as
+        saved_names = {}
+        for saved in self._files:
+            saved_names[rename_source_key(saved, renamings, converters, *known)[0]] = saved
+        return saved_names
 
     def check(self) -> None:
         """Opens all files of the weights."""
-        for path in dict.fromkeys(self._file_of.values()):
+        for path in dict.fromkeys(self._files.values()):
             _open(path)
 
     def tensor(self, name: str) -> Tensor:
         """A parameter in the dtype of its file, mapped from it."""
-        name = name if name in self._file_of else self._saved_as[name]
-        file = _open(self._file_of[name])
+        name = name if name in self._files else self._saved_names[name]
+        file = _open(self._files[name])
         if name not in file.keys():
             raise UserError(
-                f"{self._file_of[name]}: found no {name}; expected the files of {self.path}"
+                f"{self._files[name]}: found no {name}; expected the files of {self.path}"
             )
         tensor = file.get_tensor(name)
         if not tensor.is_floating_point() or tensor.element_size() == 1:
@@ -139,10 +139,10 @@ class PretrainedModel:
             if name is not None and input_name is not None:  # transformers ties them if equal
                 tied = torch.equal(self.tensor(name), self.tensor(input_name))
             name = name or input_name
-        if name not in self._file_of:
+        if name not in self._files:
             raise UserError(
                 f"{self.path}: found no {name or 'output embedding'}; expected --matrix with a "
-                f"parameter, such as {', '.join([*self._file_of][:5])}"
+                f"parameter, such as {', '.join([*self._files][:5])}"
             )
         return OutputEmbedding(name, tied, check_matrix(self.path, name, self.tensor(name)))
 
@@ -155,7 +155,7 @@ class PretrainedModel:
         names = (self._saved_name(part.get_input_embeddings()) for part in parts)
         if (name := next(filter(None, names), None)) is None:
             raise UserError(
-                f"{self.path}: found no input embedding among {len(self._file_of):,} parameters"
+                f"{self.path}: found no input embedding among {len(self._files):,} parameters"
             )
         return check_matrix(self.path, name, self.tensor(name))
 
@@ -165,9 +165,9 @@ class PretrainedModel:
         path = next(path for path, part in self.skeleton.named_modules() if part is module)
         name = f"{path}.weight"
         if name in self:
-            return self._saved_as.get(name, name)
+            return self._saved_names.get(name, name)
         ending = ".".join(name.split(".")[-2:])
-        names = [saved for saved in self._file_of if f".{saved}".endswith(f".{ending}")]
+        names = [saved for saved in self._files if f".{saved}".endswith(f".{ending}")]
         # longer: those of additional layers, such as for more tokens ahead
         return min(names, key=len, default=None)
 

@@ -48,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     length, train_text = arguments.tokens_per_sample, arguments.train_text
-    of_data, bos = (arguments.context_window, arguments.max_tokens), arguments.bos
+    data_options, bos = (arguments.context_window, arguments.max_tokens), arguments.bos
     if arguments.data is not None and arguments.text is train_text is None and not bos:
-        text, field = BinarizedText(arguments.data, arguments.split, length, *of_data), "split"
-    elif arguments.data is None and arguments.text is not None and of_data == (0, None):
+        text, field = BinarizedText(arguments.data, arguments.split, length, *data_options), "split"
+    elif arguments.data is None and arguments.text is not None and data_options == (0, None):
         text, field = PlainText(arguments.text, train_text, length, bos), "text"
     else:
         raise UserError(

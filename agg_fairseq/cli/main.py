@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        message = message_of(error)
+        message = error_message(error)
         if message is None or os.environ.get(DEBUG):
             raise
     finally:
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
 
 
-def message_of(error: Exception) -> str | None:
+def error_message(error: Exception) -> str | None:
     """The line of an error that a user may be able to correct; None for any other."""
     if isinstance(error, UserError):
         return str(error)

@@ -84,17 +84,17 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
             raise UserError(
                 f"{path}: found {found} lines; expected {number:,}, one per sentence pair"
             )
-        links = links_of(block)
-        of_line = [length[start : start + len(block)] for length in lengths]
+        links = parse_lines(block)
+        line_lengths = [length[start : start + len(block)] for length in lengths]
         if links is None or any(
-            (at >= n[links[0]]).any() for at, n in zip(links[1:], of_line, strict=True)
+            (at >= n[links[0]]).any() for at, n in zip(links[1:], line_lengths, strict=True)
         ):
-            links = links_by_line(path, block, start, *of_line)
+            links = links_by_line(path, block, start, *line_lengths)
         tokens = []
         for side, begin, position in zip(sides, begins, links[1:], strict=True):
             tokens.append(side.tokens[begin[start + links[0]] + position].astype(np.int64))
-        of_block, times = np.unique(tokens[0] * size + tokens[1], return_counts=True)
-        keys.append(of_block)
+        block_keys, times = np.unique(tokens[0] * size + tokens[1], return_counts=True)
+        keys.append(block_keys)
         counts.append(times)
     found, at = np.unique(np.concatenate(keys), return_inverse=True)
     if not len(found):
@@ -103,7 +103,7 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     return LinkCounts(*map(torch.from_numpy, (found // size, found % size, total)))
 
 
-def links_of(lines: Sequence[str]) -> np.ndarray | None:
+def parse_lines(lines: Sequence[str]) -> np.ndarray | None:
     """The links of some lines (3, L): the number of the line, from 0, and the positions in source
     and target. None if there is anything else in them, such as `0p0`, a possible link."""
     text = np.frombuffer(b"".join([b" ", *map(str.encode, lines), b" "]), dtype=np.uint8)
@@ -111,7 +111,7 @@ def links_of(lines: Sequence[str]) -> np.ndarray | None:
     is_space = (text == ord(" ")) | (text == ord("\n")) | (text == ord("\r"))
     edges = np.flatnonzero(is_digit[1:] != is_digit[:-1]) + 1
     begins, ends = edges[::2], edges[1::2]  # of numbers
-    in_pairs = (
+    is_paired = (
         len(begins) == 2 * is_dash.sum()
         and is_dash[ends[::2]].all()
         and is_space[ends[1::2]].all()
@@ -119,7 +119,7 @@ def links_of(lines: Sequence[str]) -> np.ndarray | None:
         and (is_digit | is_dash | is_space).all()
     )
     digits = ends - begins
-    if not in_pairs or digits.max(initial=0) > MOST_DIGITS:
+    if not is_paired or digits.max(initial=0) > MOST_DIGITS:
         return None
     numbers = np.zeros(len(begins), dtype=np.int64)
     for place in range(digits.max(initial=0)):
@@ -132,21 +132,21 @@ def links_of(lines: Sequence[str]) -> np.ndarray | None:
 def links_by_line(
     path: str | Path, lines: Sequence[str], start: int, source: np.ndarray, target: np.ndarray
 ) -> np.ndarray:
-    """`links_of` lines, of which the first follows `start` others, whose sentences have so many
+    """`parse_lines` lines, of which the first follows `start` others, whose sentences have so many
     tokens; UserError for what is no link between these."""
     links = []
     for number, line in enumerate(lines):
         lengths = int(source[number]), int(target[number])
         try:
-            of_line = parse_links(line)
-            if any(s >= lengths[0] or t >= lengths[1] for s, t in of_line):
+            line_links = parse_links(line)
+            if any(s >= lengths[0] or t >= lengths[1] for s, t in line_links):
                 raise ValueError
         except ValueError:
             raise UserError(
                 f"{path}, line {start + number + 1}: found {line.strip()[:80]!r}; expected links "
                 f"as 0-0 1-2 between {lengths[0]} source and {lengths[1]} target tokens"
             ) from None
-        links += [(number, *link) for link in of_line]
+        links += [(number, *link) for link in line_links]
     return np.array(links, dtype=np.int64).reshape(-1, 3).T
 
 

@@ -75,9 +75,9 @@ class TokenizerOptions:
             if row >= dictionary.nspecial:
                 index[token] = row
         if self.bpe == "words":
-            token_of = find_word(index)
+            find_token = find_word(index)
             return WordTokenizer(
-                "words", index, dictionary.unk(), lambda text: list(map(token_of, text.split()))
+                "words", index, dictionary.unk(), lambda text: list(map(find_token, text.split()))
             )
         encoder, before = self._encoder(), ""
         written: dict[str, str] = {}  # tokens of the encoder, as the dictionary has them

@@ -62,8 +62,8 @@ class Vocabulary:
                 "--train-text: found none; expected a text to count tokens in, for the "
                 "frequency groups, or --occurrences-in or --tokens"
             )
-        of_counts = frequency_groups if grouping == "types" else relative_frequency_groups
-        return of_counts(self.counts, excluded=self.excluded)
+        group_counts = frequency_groups if grouping == "types" else relative_frequency_groups
+        return group_counts(self.counts, excluded=self.excluded)
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,19 +134,19 @@ def _row(
     is_member: Tensor, counts: Tensor, splits: Mapping[str, Tensor], tokens_per_update: int | None
 ) -> dict[str, Any]:
     """The measures of the tokens (V,) bool, except that of β₂."""
-    of_group = counts[is_member]
-    types, occurrences = len(of_group), int(of_group.sum())
+    group_counts = counts[is_member]
+    types, occurrences = len(group_counts), int(group_counts.sum())
     row: dict[str, Any] = {
         "types": types,
-        "fewest": int(of_group.min()) if types else None,
-        "most": int(of_group.max()) if types else None,
+        "fewest": int(group_counts.min()) if types else None,
+        "most": int(group_counts.max()) if types else None,
         "target_share": {},
     }
-    for split, in_split in splits.items():
-        row["target_share"][split] = (in_split[is_member].sum() / in_split.sum()).item()
+    for split, split_counts in splits.items():
+        row["target_share"][split] = (split_counts[is_member].sum() / split_counts.sum()).item()
     if tokens_per_update is not None:
-        per_update = tokens_per_update * (occurrences / counts.sum().item())
-        row["updates_per_occurrence"] = types / per_update if occurrences else None
+        group_tokens = tokens_per_update * (occurrences / counts.sum().item())
+        row["updates_per_occurrence"] = types / group_tokens if occurrences else None
     return row
 
 

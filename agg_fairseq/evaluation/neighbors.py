@@ -41,10 +41,10 @@ def neighbors(
     vocabulary = load_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)
     members = None if vocabulary.counts is None else vocabulary.groups(groups)
-    tokens_of = {}
+    word_tokens = {}
     for word in words:
-        tokens_of[word] = word_tokenizer.indices(word)
-        if not tokens_of[word]:
+        word_tokens[word] = word_tokenizer.indices(word)
+        if not word_tokens[word]:
             raise UserError(
                 f"--words: found {word!r}, which the vocabulary has not as a word; check --bpe"
             )
@@ -61,10 +61,10 @@ def neighbors(
 
     nearest = {}
     for name, model in models.items():
-        nearest[name] = _nearest(model, tokens_of, topk, vocabulary.special_ids)
+        nearest[name] = _nearest(model, word_tokens, topk, vocabulary.special_ids)
     ranks = list(map(str, range(1, topk + 1)))
     rows = {}
-    for number, (word, tokens) in enumerate(tokens_of.items()):
+    for number, (word, tokens) in enumerate(word_tokens.items()):
         described = list(map(describe, tokens))
         title = " ".join(map(_shown, described))
         if len(tokens) > 1:
@@ -97,15 +97,15 @@ def neighbors(
 
 
 def _nearest(
-    model: EmbeddingSource, tokens_of: Mapping[str, list[int]], topk: int, special: list[int]
+    model: EmbeddingSource, word_tokens: Mapping[str, list[int]], topk: int, special: list[int]
 ) -> list[list[tuple[int, float]]]:
     """The neighbors of each word and their cosines, as of `metrics.nearest_neighbors`."""
     weight = model.output_embedding.weight
-    vectors = word_vectors(weight, list(tokens_of.values()))
-    for word, vector in zip(tokens_of, vectors, strict=True):
+    vectors = word_vectors(weight, list(word_tokens.values()))
+    for word, vector in zip(word_tokens, vectors, strict=True):
         if not vector.any():
             raise UserError(f"{model}: found only zeros as an embedding of {word!r}; leave it out")
-    excluded = [[*special, *tokens] for tokens in tokens_of.values()]
+    excluded = [[*special, *tokens] for tokens in word_tokens.values()]
     return nearest_neighbors(weight, vectors, topk, excluded)
 
 

@@ -60,7 +60,7 @@ def perplexity(
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabularies = text.load_vocabularies(models)
-    with_matrix = _with_matrix(models)
+    embedded = _embedded(models)
     grouped, first, sizes = {}, {}, {}  # by vocabulary; the statistics of its first model
     for vocabulary in dict.fromkeys(vocabularies.values()):
         grouped[vocabulary] = _groups(vocabulary, groups, occurrences_in, tokens, as_published)
@@ -90,7 +90,7 @@ def perplexity(
         }
         if sizes[vocabulary] is not None:
             has_unknown = vocabulary.unknown is not None and statistics.counts[vocabulary.unknown]
-            row["perplexity_per"] = {} if has_unknown else _per_part(row, *sizes[vocabulary])
+            row["perplexity_per"] = {} if has_unknown else _text_perplexity(row, *sizes[vocabulary])
         if calibrate is not None:
             chunks = calibrate.score(models, name, vocabulary, torch_device)
             offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
@@ -99,15 +99,15 @@ def perplexity(
                 row[f"calibrated_{measure}"] = value
             for share in shares:
                 rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
-        if name in with_matrix:
-            row |= _of_embedding(model, moved_from, members, geometry)
+        if name in embedded:
+            row |= _embedding_row(model, moved_from, members, geometry)
     settings = {
         "split": text.name,
         **text.settings(models, vocabulary),
         "calibrated-on": None if calibrate is None else calibrate.name,
         "groups": grouping,
         "moved-from": None if moved_from is None else str(moved_from),
-        "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(with_matrix)}",
+        "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(embedded)}",
     }
     if len(grouped) > 1:
         return Result(rows, PER_TEXT, settings | {"vocabularies": len(grouped)})
@@ -162,7 +162,9 @@ def _groups(
     return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
 
 
-def _per_part(row: Mapping[str, Any], tokens: int, words: int, size: int) -> dict[str, float]:
+def _text_perplexity(
+    row: Mapping[str, Any], tokens: int, words: int, size: int
+) -> dict[str, float]:
     """`perplexity_per` of a text of so many tokens, words and bytes; without one that overflows."""
     nll = tokens * math.log(row["perplexity"]["total"])  # of the text, in nats
     means = {"word": nll / max(words, 1), "byte": nll / size}
@@ -176,7 +178,7 @@ def _classes(model: EmbeddingSource) -> dict[str, int]:
     return {} if classes is None else {"classes": len(classes)}
 
 
-def _with_matrix(models: Models) -> dict[str, EmbeddingSource]:
+def _embedded(models: Models) -> dict[str, EmbeddingSource]:
     """The models that have a single output embedding, unlike those of an adaptive softmax."""
     found = {}
     for name, model in models.items():
@@ -187,7 +189,7 @@ def _with_matrix(models: Models) -> dict[str, EmbeddingSource]:
     return found
 
 
-def _of_embedding(
+def _embedding_row(
     model: EmbeddingSource,
     moved_from: EmbeddingSource | None,
     members: FrequencyGroups,
@@ -195,15 +197,15 @@ def _of_embedding(
 ) -> dict[str, Any]:
     """The values of a row that are of the output embedding."""
     row: dict[str, Any] = {"matrix": model.output_embedding.description}
-    rows_of = {group: members.members(group) for group in members.names}
+    group_rows = {group: members.members(group) for group in members.names}
     if [*geometry] == ["isoscore"]:
         row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
     elif geometry:
-        row |= geometry_by_group(model, rows_of)[0]
+        row |= geometry_by_group(model, group_rows)[0]
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
         before, row["moved"] = moved_from.output_embedding.weight, {}
         moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
-        for group, tokens in rows_of.items():
+        for group, tokens in group_rows.items():
             ratio = moved[tokens].norm() / norms[tokens].norm()
             row["moved"][group] = ratio.item() if len(tokens) else None
     return row

@@ -176,8 +176,8 @@ def _values_and_gradients(
         token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
         values = torch.stack([torch.cat(parts), token_nll])
         if gradients[0] is not None:
-            into_features = torch.zeros_like(features, dtype=wide)
-            gradients[0] = into_features.index_copy_(0, kept, gradients[0])
+            all_features_grad = torch.zeros_like(features, dtype=wide)
+            gradients[0] = all_features_grad.index_copy_(0, kept, gradients[0])
         return values.new_zeros(2, len(features)).index_copy_(1, kept, values), gradients
 
 
@@ -215,11 +215,11 @@ def _add_token_terms(
             rows, span = w[tokens], slice(start, stop)
             columns = of_targets[:3, span] - shift  # 3 x n
             ranges = None if first == last and len(rows) == number else columns[1:]
-            into_h = None if grad_h is None else grad_h[span]
-            into_rows = None if grad_weight is None else grad_weight[tokens]
-            _add_term(h[span], rows, columns[0], ranges, parts, into_h, into_rows)
-            if grad_weight is not None and into_rows is not None and not isinstance(tokens, slice):
-                grad_weight[tokens] = into_rows
+            span_grad = None if grad_h is None else grad_h[span]
+            rows_grad = None if grad_weight is None else grad_weight[tokens]
+            _add_term(h[span], rows, columns[0], ranges, parts, span_grad, rows_grad)
+            if grad_weight is not None and rows_grad is not None and not isinstance(tokens, slice):
+                grad_weight[tokens] = rows_grad
         first = last + 1
     return torch.cat(parts)
 

@@ -71,13 +71,13 @@ class TokenClasses:
             parts.append(tuple(of_class))
 
         tile = min(TILE, -(-len(order) // len(sizes)))  # the mean size of a class, if that is less
-        tiles_of = -(-sizes // tile)
+        tile_counts = -(-sizes // tile)
         columns = [
             part
             for members in np.split(order, starts[1:-1])
             for part in np.split(members, range(tile, len(members), tile))
         ]
-        tiles = np.split(np.arange(len(columns)), np.cumsum(tiles_of)[:-1])
+        tiles = np.split(np.arange(len(columns)), np.cumsum(tile_counts)[:-1])
         ranks = np.arange(len(order) + 1)
         class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
         stops = np.append(starts[1:], len(order))  # C + 1
@@ -112,8 +112,8 @@ class TokenClasses:
         second result is what to subtract from the rank of a token for its place among all of them.
         """
         start, number = self.starts[first], self.starts[last + 1] - self.starts[first]
-        of_classes = self.parts[first : last + 1]
-        runs = [part for (part, *rest) in of_classes if not rest and isinstance(part, slice)]
+        class_parts = self.parts[first : last + 1]
+        runs = [part for (part, *rest) in class_parts if not rest and isinstance(part, slice)]
         is_one = all(run.stop == following.start for run, following in pairwise(runs))
         is_one = is_one and len(runs) == last + 1 - first
         begin = runs[0].start if is_one else start

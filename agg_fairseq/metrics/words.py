@@ -83,17 +83,17 @@ def nearest_neighbors(
     # In float32, with an error far below SLACK; but for lengths that it would round to 0 or ∞.
     rough, lengths = [], torch.linalg.vector_norm(weight.detach().float(), dim=1)  # V
     is_odd = (lengths < 1e-15) | (lengths > 1e15)
-    for rows, of_rows in zip(weight.detach().split(4096), lengths.split(4096), strict=True):
-        rough.append(directions.float() @ rows.float().t() / of_rows)
+    for rows, row_lengths in zip(weight.detach().split(4096), lengths.split(4096), strict=True):
+        rough.append(directions.float() @ rows.float().t() / row_lengths)
     nearest = []
-    for direction, of_query, left_out in zip(
+    for direction, query_cosines, left_out in zip(
         directions, torch.cat(rough, 1), excluded, strict=True
     ):
-        of_query = of_query.masked_fill_(is_odd, -torch.inf)
+        query_cosines = query_cosines.masked_fill_(is_odd, -torch.inf)
         is_candidate = is_odd.clone()
-        of_query[list(left_out)] = -torch.inf
-        least = of_query.topk(min(k, len(of_query))).values[-1] - SLACK
-        is_candidate |= (of_query >= least) & (of_query > -torch.inf)
+        query_cosines[list(left_out)] = -torch.inf
+        least = query_cosines.topk(min(k, len(query_cosines))).values[-1] - SLACK
+        is_candidate |= (query_cosines >= least) & (query_cosines > -torch.inf)
         is_candidate[list(left_out)] = False
         candidates = is_candidate.nonzero().squeeze(1)
         rows = weight.detach()[candidates].double()

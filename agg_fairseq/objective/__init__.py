@@ -7,6 +7,6 @@ from .face import FaceObjective
 from .likelihood import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 
 __all__ = [
-    "Objective", "AggObjective", "AgpsObjective", "FaceObjective", "MicroBatch", "ObjectiveOutput",
+    "AggObjective", "AgpsObjective", "FaceObjective", "Objective", "MicroBatch", "ObjectiveOutput",
     "Average", "TERMS",
 ]  # fmt: skip

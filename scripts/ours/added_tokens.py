@@ -30,7 +30,7 @@ from agg_fairseq.integrations import add_log_unigram
 from agg_fairseq.integrations.transformers import GatedHead
 from agg_fairseq.result import SeedValues, format_table
 
-from ..results import surroundings, text_of
+from ..results import format_lines, surroundings
 
 BLOCK, BATCH, VOCABULARY, ADDED = 64, 8, 4000, 50
 UPDATES, FURTHER, RATE, FURTHER_RATE = 800, 200, 0.01, 0.003
@@ -84,7 +84,9 @@ def main() -> None:
         facts = {"command": "python -m scripts.ours.added_tokens runs/added-tokens --data DIR"}
         facts |= {"text": "WikiText-2, then the English captions of Multi30k", **surroundings()}
         labels = {"labels": ["", "seed"], "columns": [*TITLES]}
-        options.json.write_text(text_of({"facts": facts, **labels, "rows": rows}), encoding="utf-8")
+        options.json.write_text(
+            format_lines({"facts": facts, **labels, "rows": rows}), encoding="utf-8"
+        )
 
 
 class Texts:

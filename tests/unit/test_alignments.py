@@ -16,7 +16,7 @@ def side_of(texts):
     return Sentences(np.array(sum(texts, [])), np.cumsum(list(map(len, texts))))
 
 
-def links_of(folder, text):
+def parse_lines(folder, text):
     (folder / "links").write_bytes(text)
     sides = [side_of([*sentence, EOS] for sentence in side) for side in (SOURCE, TARGET)]
     found = read_links(folder / "links", sides)
@@ -36,7 +36,7 @@ def links_of(folder, text):
     ],
 )
 def test_read_links_by_hand(tmp_path, text, expected):
-    assert links_of(tmp_path, text) == expected
+    assert parse_lines(tmp_path, text) == expected
 
 
 def test_only_an_eos_at_the_end_is_left_out():
@@ -60,7 +60,7 @@ def test_only_an_eos_at_the_end_is_left_out():
 )
 def test_links_of_other_sentences_are_refused(tmp_path, text, words):
     with pytest.raises(UserError, match=words):
-        links_of(tmp_path, text)
+        parse_lines(tmp_path, text)
 
 
 def test_sides_of_different_lengths_are_refused(monkeypatch):
