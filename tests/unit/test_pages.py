@@ -431,7 +431,27 @@ def fine_tuning():
     yield f"5% by {old:.0f}% for {new:.1f}%"
 
 
+def added_tokens():
+    by_name = {}
+    for row in json.loads((RESULTS / "added-tokens.json").read_text(encoding="utf-8"))["rows"]:
+        name, seed = row["name"]
+        for title in ("new text", "old text", "added tokens"):
+            by_name.setdefault((name, title), {})[seed] = row.get(title)
+
+    def change(name, title):
+        base = SeedValues(by_name["added tokens", title])
+        found = SeedValues(by_name[name, title]).change(base, relative=True)
+        return f"{found.mean:+.0f}% ± {found.deviation:.0f}".replace("-", "−")
+
+    for name in ("rows begin as the mean of their pieces", "1% of old text", "AGG, window of 50"):
+        yield f"new text {change(name, 'new text')}, old text {change(name, 'old text')}"
+    yield f"added tokens {change('AGG, window of 50', 'added tokens')}"
+    for name in ("AGG, window of 200", "AGG, window of 50, β₂ = 0.98", "β₂ = 0.98", "fixed bias"):
+        yield f"new text {change(name, 'new text')}"
+
+
 CLAIMS = {
+    "docs/added-tokens.md": added_tokens,
     "README.md": readme,
     "docs/rule.md": rule,
     "docs/which-cure.md": which_cure,
