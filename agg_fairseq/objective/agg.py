@@ -129,12 +129,10 @@ class AggObjective(Objective):
         static = self.static_rare
         return ({"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()},)
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state: tuple[dict[str, Any]]) -> None:
         """Restores what `get_extra_state` returned, from any device."""
-        if isinstance(state, tuple):  # not in older checkpoints
-            (state,) = state
         self.static_rare = self._formed = None
-        if (static := state["static_rare"]) is not None:
+        if (static := state[0]["static_rare"]) is not None:
             none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare = none.index_fill(0, static.to(none.device), True)
 
