@@ -17,11 +17,13 @@ be held back: otherwise every position pushes the bias down for all tokens but i
 degenerates is the bias.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from .compiling import compiled
 from .gates import Gates
@@ -68,6 +70,23 @@ def gated_linear(
         rare = tuple(gates.rare.shape)
         raise ValueError(f"expected gates {tuple(weight.shape[:1])}, got {rare}")
     return _GatedLinear.apply(input, weight, bias, target, gates)
+
+
+class ReplacedLinear(TorchFunctionMode):
+    """While it is entered, `F.linear` with the weight of a layer is another function, `linear`."""
+
+    def __init__(self, layer: nn.Module, linear: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.layer, self.linear = layer, linear
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        options = options or {}
+        # with weight normalization, W is another tensor in each forward pass
+        if function is F.linear and (*arguments, *options.values())[1] is self.layer.weight:
+            function = self.linear
+        return function(*arguments, **options)
 
 
 class _GatedLinear(torch.autograd.Function):
