@@ -52,6 +52,7 @@ class TokenCounter(nn.Module):
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
+        self.changes = 0  # of `appearances` so far
         self.appearances = torch.zeros(vocabulary, dtype=torch.int64)
         self.current = torch.zeros_like(self.appearances)
         self.updates, self.most_slots = 0, MOST_SLOTS
@@ -77,8 +78,13 @@ class TokenCounter(nn.Module):
 
     def add(self, tokens: Tensor) -> None:
         """Counts tokens (...), int64 in [0, V) or `ignore_index`, into the update under way."""
-        tokens = tokens.reshape(-1)
+        tokens, vocabulary = tokens.reshape(-1), len(self.current)
         counted = (tokens != self.ignore_index).long()
+        # a GPU is not waited for
+        if not tokens.is_cuda and ((tokens * counted) // vocabulary).any():
+            raise RuntimeError(
+                f"expected targets in [0, {vocabulary}) or {self.ignore_index} (ignored)"
+            )
         # a token that is not counted adds 0 to the first one
         self.current.index_add_(0, tokens * counted, counted)
 
@@ -92,6 +98,7 @@ class TokenCounter(nn.Module):
             else:
                 self._store(self.current, 1)
         self.appearances += self.current
+        self.changes += 1
         self.current.zero_()
         self._evict()
 
@@ -123,6 +130,7 @@ class TokenCounter(nn.Module):
                 self._close_slot()
             packed, updates = self._slots.popleft()
             self.updates -= updates
+            self.changes += 1
             self._add(*unpack(packed), sign=-1)
 
     def _add(self, tokens: Tensor, counts: Tensor, sign: int = 1) -> None:

@@ -42,7 +42,7 @@ def test_what_is_counted():
         counter = TokenCounter(V, 1, **options)
         counter.add(torch.tensor([[0, ignore_index], [ignore_index, 4]]))
         assert counter.current.tolist() == [1, 0, 0, 0, 1]
-    with pytest.raises(IndexError):
+    with pytest.raises(RuntimeError, match="expected targets in"):
         counter.add(torch.tensor([V]))
 
 

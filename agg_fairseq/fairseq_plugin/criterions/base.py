@@ -168,10 +168,8 @@ class LikelihoodCriterion(FairseqCriterion):
         Without `reduce`, the loss is per position and carries no gradient.
         """
         target, tokens = sample["target"], sample["ntokens"]
-        micro_batch, size = (
-            self.objective.micro_batch(target, self.is_dummy),
-            self.sample_size(target, tokens),
-        )
+        micro_batch = self.objective.micro_batch(target, self.is_dummy)
+        size = self.sample_size(target, tokens)
         output, weight = self.objective_output(
             model, sample["net_input"], target, self.objective, micro_batch, size
         )
