@@ -6,10 +6,10 @@
 #   LoRA's initial factors, one random and one of zeros, are there so that updates have the same
 #   scale everywhere.
 # Seen (peft 0.21.2, transformers 5.23.0, torch 2.13.0): the random factor of a linear layer has a
-#   standard deviation of 1/√(3 in_features), that of an embedding is N(0, 1), also with
-#   "gaussian", "pissa" and "olora". The first update of Adam changes a coordinate of a row by
-#   about lr · alpha / √r, √(3 in_features) times as much as a weight of a linear layer, whatever
-#   the size of the embedding. And lora_dropout does nothing there.
+#   standard deviation of 1/√(3 in_features), that of an embedding is N(0, 1). The first update of
+#   Adam changes a coordinate of a row by about lr · alpha / √r, √(3 in_features) times as much as
+#   a weight of a linear layer, whatever the size of the embedding. And lora_dropout does nothing
+#   there.
 # Why it matters: with "embed_tokens" in target_modules, so that a model can learn new words, the
 #   rows of all words in the batch are soon replaced rather than adapted. The embedding needs a
 #   learning rate of its own.
