@@ -33,6 +33,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agg_fairseq.checkpoints import OutputEmbedding
+
 from .measuring import machine, row, status_mib
 
 SMALL = 0.0
@@ -230,7 +232,6 @@ def isotropy(size: Size) -> Ways:
 
     def ours() -> list[float]:
         found = geometry_by_group(_Source(weight), groups)
-        found = found[0] if isinstance(found, tuple) else found
         return [found["isotropy"]["total"], found["isoscore"]["total"]]
 
     def peer() -> list[float]:
@@ -246,11 +247,10 @@ def isotropy(size: Size) -> Ways:
 
 
 class _Source:
-    """An embedding, as commands read it from a checkpoint."""
+    """A model of which only W is known."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.output_embedding = self
-        self.weight, self.name = weight, "W"
+        self.output_embedding = OutputEmbedding("W", None, weight)
 
 
 def generation(size: Size, *arguments: str) -> tuple[Path, Path, Path]:
@@ -614,6 +614,8 @@ def logs(folder: Path, runs: int, lines: int) -> list[Path]:
 @row_of
 def learning_curves(size: Size) -> Ways:
     """plot learning-curves of 6 logs of 50,000 lines, beside a json.loads of each line."""
+    import matplotlib.backends.backend_svg  # noqa: F401 — which takes as long as a log
+
     from agg_fairseq import plots
 
     paths = {path.name: path for path in logs(size.folder, 6, size(50_000, 40))}

@@ -164,7 +164,7 @@ def _of_embedding(
     if [*geometry] == ["isoscore"]:
         row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
     elif geometry:
-        row |= geometry_by_group(model, rows_of)[0]
+        row |= geometry_by_group(model, rows_of)
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
         before, row["moved"] = moved_from.output_embedding.weight, {}
         moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V

@@ -44,7 +44,7 @@ def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
     settings = json.loads((run / "settings.json").read_text())
     (run / "settings.json").write_text(json.dumps(settings | {"optimization.max_update": 6}))
     trained(6)
-    lines = read_log(run / "train.log")
+    (lines,) = read_log(run / "train.log", "train_inner")
     assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert max(line["wpb"] for line in lines) == 320
     assert {path.name for path in folder.iterdir()} == {"data", "own.yaml", "runs"}
