@@ -11,14 +11,13 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..checkpoints.fairseq_checkpoint import OUTPUT_NAMES
-from ..functional import Gates, gated_linear
+from ..functional import Gates
+from ..functional.gated_linear import ReplacedLinear, gated_linear
 from ..modules import UnigramLinear
 
 OWN_OUTPUT_LAYERS = (TransformerDecoderBase.output_layer, LSTMDecoder.output_layer)
@@ -119,40 +118,25 @@ def gated_log_probs(
     Raises:
         NoOutputLayer: the model does not multiply the features of each target by W.
     """
-    projection = GatedProjection(layer, target, gates)
-    with projection:
+    is_used = False
+
+    def project(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        nonlocal is_used
+        is_used = True
+        if input.shape[:-1] != target.shape:
+            found = f"{tuple(input.shape)} and {tuple(target.shape)}"
+            raise NoOutputLayer(f"whose features do not fit the targets: {found}")
+        return gated_linear(input, weight, bias, target, gates)
+
+    with ReplacedLinear(layer, project):
         output = model(**net_input)
         log_probs = unwrapped(model).get_normalized_probs(output, log_probs=True)
-    if not projection.is_used:
+    if not is_used:
         raise NoOutputLayer("which does not multiply its features by its output embedding")
     if log_probs.shape[:-1] != target.shape:
         found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
         raise NoOutputLayer(f"whose log-probabilities do not fit the targets: {found}")
     return log_probs
-
-
-class GatedProjection(TorchFunctionMode):
-    """While it is entered, `F.linear` with the weight of a layer is `gated_linear`."""
-
-    def __init__(self, layer: nn.Module, target: Tensor, gates: Gates | None) -> None:
-        super().__init__()
-        self.layer, self.target, self.gates, self.is_used = layer, target, gates, False
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), options: Any = None
-    ) -> Any:
-        options = options or {}
-        # with weight normalization, W is another tensor in each forward pass
-        if function is F.linear and (*arguments, *options.values())[1] is self.layer.weight:
-            return self._project(*arguments, **options)
-        return function(*arguments, **options)
-
-    def _project(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        self.is_used = True
-        if input.shape[:-1] != self.target.shape:
-            found = f"{tuple(input.shape)} and {tuple(self.target.shape)}"
-            raise NoOutputLayer(f"whose features do not fit the targets: {found}")
-        return gated_linear(input, weight, bias, self.target, self.gates)
 
 
 class _Connected(torch.autograd.Function):

@@ -65,7 +65,8 @@ def chunked(
     """The sum of a loss of the logits `H Wᵀ + b` over all positions that have a target.
 
     Equal in value and gradient to `loss(gated_linear(H, W, y, b, gates), …)["losses"].sum()`.
-    `backward` may run once, since the graph holds the gradients themselves.
+    `backward` may run once, since the graph holds the gradients themselves. Other tensors that the
+    loss uses, such as a learned temperature, get no gradient.
 
     Args:
         loss: the loss of a chunk of logits, at least float32, such as a `Likelihood`.
@@ -75,7 +76,8 @@ def chunked(
         bias: (V,) b, gated like W.
         gates: how much of the gradient each row of W and entry of b receives; None is all of it.
         ignore_index: the target at positions that contribute nothing, whatever their features are.
-        bound: of the entries of dL/dlogits, which float16 needs to know; 1 for a likelihood.
+        bound: of the entries of dL/dlogits, 1 for a likelihood. With float16 features, a loss that
+            exceeds it a few dozen times gives gradients that are not finite.
 
     Returns:
         The sum of the losses, a scalar that carries the gradient; and all values, shaped like
@@ -231,7 +233,8 @@ def differentiate(
         total = values["losses"].where(chunk.has_target, 0).sum()
         total = total if scale is None else total * scale
     residual, into_features = torch.autograd.grad(total, leaves, allow_unused=True)
-    return {name: value.detach() for name, value in values.items()}, residual, into_features
+    # copies, since the next chunk takes the memory of the logits
+    return {name: value.detach().clone() for name, value in values.items()}, residual, into_features
 
 
 def chunk_rows(weight: Tensor) -> int:

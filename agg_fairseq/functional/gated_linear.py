@@ -17,11 +17,13 @@ be held back: otherwise every position pushes the bias down for all tokens but i
 degenerates is the bias.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from .compiling import compiled
 from .gates import Gates
@@ -70,6 +72,25 @@ def gated_linear(
     return _GatedLinear.apply(input, weight, bias, target, gates)
 
 
+class ReplacedLinear(TorchFunctionMode):
+    """While it is entered, `F.linear` with the weight of a layer is another function, `linear`."""
+
+    def __init__(self, layer: nn.Module, linear: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.layer, self.linear = layer, linear
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        options = options or {}
+        if function is F.linear and self._is_of_layer(*arguments, **options):
+            function = self.linear
+        return function(*arguments, **options)
+
+    def _is_of_layer(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+        return weight is self.layer.weight  # weight normalization makes it anew in each pass
+
+
 class _GatedLinear(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -107,34 +128,34 @@ def refuse_second_derivatives() -> None:
 
 def gate_residual_(residual: Tensor, target: Tensor, gates: Gates) -> Tensor:
     """Multiplies dL/dlogits (C, V or wider) by G in place, for targets y (C,), and returns it."""
-    logits = residual[:, : len(gates.rare)]
-    has_target = (target >= 0) & (target < logits.size(1))
+    residual, wider = residual[:, : len(gates.rare)], residual
+    has_target = (target >= 0) & (target < residual.size(1))
     y = target.where(has_target, 0)
     is_rare = gates.rare.index_select(0, y) & has_target  # C
     if residual.is_cuda:  # one pass, without waiting for the number of rare rows
-        compiled(_multiply_by_gates_, (logits, y, has_target, is_rare, gates.g1, gates.g2))
-        return residual
+        compiled(_multiply_by_gates_, (residual, y, has_target, is_rare, gates.g1, gates.g2))
+        return wider
     rows = is_rare.nonzero().squeeze(1)  # few
-    at_rare, at_target = logits[rows], logits.gather(1, y[:, None])
+    at_rare, at_target = residual[rows], residual.gather(1, y[:, None])
     if gates.g1 is not None:
-        logits.mul_(gates.g1.to(logits.dtype))
+        residual.mul_(gates.g1.to(residual.dtype))
     if len(rows):
-        logits[rows] = at_rare if gates.g2 is None else at_rare * gates.g2.to(logits.dtype)
-    at_target = at_target.where(has_target[:, None], logits.gather(1, y[:, None]))
-    logits.scatter_(1, y[:, None], at_target)
-    return residual
+        residual[rows] = at_rare if gates.g2 is None else at_rare * gates.g2.to(residual.dtype)
+    at_target = at_target.where(has_target[:, None], residual.gather(1, y[:, None]))
+    residual.scatter_(1, y[:, None], at_target)
+    return wider
 
 
 def _multiply_by_gates_(
-    logits: Tensor,
+    residual: Tensor,
     y: Tensor,
     has_target: Tensor,
     is_rare: Tensor,
     g1: Tensor | None,
     g2: Tensor | None,
 ) -> None:
-    tokens = torch.arange(logits.size(1), device=logits.device)
+    tokens = torch.arange(residual.size(1), device=residual.device)
     is_target = (tokens == y[:, None]) & has_target[:, None]  # C x V
-    g1 = logits.new_ones(1) if g1 is None else g1
-    g2 = logits.new_ones(1) if g2 is None else g2
-    logits.mul_(torch.where(is_target, 1.0, torch.where(is_rare[:, None], g2, g1)))
+    g1 = residual.new_ones(1) if g1 is None else g1
+    g2 = residual.new_ones(1) if g2 is None else g2
+    residual.mul_(torch.where(is_target, 1.0, torch.where(is_rare[:, None], g2, g1)))

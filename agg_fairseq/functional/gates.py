@@ -147,6 +147,9 @@ class Gates:
     def __post_init__(self) -> None:
         for name, gate in (("g1", self.g1), ("g2", self.g2)):
             if gate is not None:
+                if gate.shape != self.rare.shape:
+                    found = f"{tuple(gate.shape)} and {tuple(self.rare.shape)}"
+                    raise ValueError(f"expected {name} and rare of one shape, got {found}")
                 object.__setattr__(self, name, torch.where(self.rare, gate.detach(), 1.0))
 
 

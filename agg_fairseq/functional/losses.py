@@ -72,7 +72,7 @@ def unlikelihood(
     log_beyond_rest = F.softplus(z_top - log_rest)  # −log(1 − P[m])
     is_other = is_candidate & (tokens != top)
     log_p = logits.gather(1, tokens) - log_rest - log_beyond_rest
-    at_top = log_beyond_rest * (is_candidate & ~is_other)
+    at_top = log_beyond_rest.masked_fill(~is_candidate | is_other, 0.0)
     return (at_top - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
 
 

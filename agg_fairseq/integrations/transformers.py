@@ -20,14 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..functional import Gates
-from ..functional.gated_linear import gated_linear
+from ..functional.gated_linear import ReplacedLinear, gated_linear
 from ..objective import TERMS, AggObjective, AgpsObjective
 from .output_layers import IGNORED
 
@@ -174,9 +173,9 @@ class GatedHead(TrainerCallback):
         if self._step_hook is None:
             self._step_hook = register_optimizer_step_post_hook(self._after_step)
         self._has_loss, self._is_used, gates = True, False, self.objective.micro_batch(target).gates
-        linear = _Linear(head, functools.partial(self._linear, target, gates))
+        mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
         attributes, before = vars(head), vars(head).get("forward")
-        attributes["forward"] = functools.partial(linear.forward, head.forward)
+        attributes["forward"] = functools.partial(_forward_within, mode, head.forward)
         try:
             output = forward(*arguments, **keywords)
         finally:
@@ -321,25 +320,6 @@ class GatedHead(TrainerCallback):
         self.roll_back_update() if was_skipped else self.commit_update()
 
 
-class _Linear(TorchFunctionMode):
-    """Puts another function in the place of `F.linear` of the weight of an output layer."""
-
-    def __init__(self, head: nn.Module, linear: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.head, self.linear = head, linear
-
-    @torch.compiler.disable
-    def forward(self, forward: Callable[..., Tensor], *arguments: Any) -> Tensor:
-        with self:
-            return forward(*arguments)
-
-    def __torch_function__(
-        self, function: Any, types: Any, given: Any = (), more: Any = None
-    ) -> Any:
-        is_head = function is F.linear and given[1] is self.head.weight
-        return (self.linear if is_head else function)(*given, **(more or {}))
-
-
 class _Saved:
     """An attribute of a schedule, whose `state_dict` has all of them; pickled as `state_dict()` of
     a GatedHead at that time."""
@@ -362,6 +342,12 @@ def _gated_forward(gated: GatedHead, before: Callable[..., Any]) -> Callable[...
         return gated._step(functools.partial(own, model), arguments, keywords)
 
     return forward
+
+
+@torch.compiler.disable
+def _forward_within(mode: ReplacedLinear, forward: Callable[..., Tensor], *given: Any) -> Tensor:
+    with mode:
+        return forward(*given)
 
 
 def _with_labels_twice(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:

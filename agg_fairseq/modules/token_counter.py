@@ -52,6 +52,7 @@ class TokenCounter(nn.Module):
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
         self.ignore_index = ignore_index
+        self.changes = 0  # of `appearances` so far
         self.appearances = torch.zeros(vocabulary, dtype=torch.int64)
         self.current = torch.zeros_like(self.appearances)
         self.updates, self.most_slots = 0, MOST_SLOTS
@@ -77,8 +78,13 @@ class TokenCounter(nn.Module):
 
     def add(self, tokens: Tensor) -> None:
         """Counts tokens (...), int64 in [0, V) or `ignore_index`, into the update under way."""
-        tokens = tokens.reshape(-1)
+        tokens, vocabulary = tokens.reshape(-1), len(self.current)
         counted = (tokens != self.ignore_index).long()
+        # a GPU is not waited for
+        if not tokens.is_cuda and ((tokens * counted) // vocabulary).any():
+            raise RuntimeError(
+                f"expected targets in [0, {vocabulary}) or {self.ignore_index} (ignored)"
+            )
         # a token that is not counted adds 0 to the first one
         self.current.index_add_(0, tokens * counted, counted)
 
@@ -87,10 +93,12 @@ class TokenCounter(nn.Module):
         self._store_arrived()
         if self.window is not None:
             self.updates += 1
-            self._arriving = HostCopy(self.current)
-            if not self.current.is_cuda:
-                self._store_arrived()
+            if self.current.is_cuda:
+                self._arriving = HostCopy(self.current)
+            else:
+                self._store(self.current, 1)
         self.appearances += self.current
+        self.changes += 1
         self.current.zero_()
         self._evict()
 
@@ -99,19 +107,17 @@ class TokenCounter(nn.Module):
         self.current.zero_()
 
     def _store_arrived(self) -> None:
-        """Adds the counts of the last update to those that are in no slot, once they are on the
-        CPU, and makes a slot of these when they are enough."""
-        if self._arriving is None or self.window is None:
-            return
-        self._open += self._arriving.read()
-        self._open_updates += 1
-        self._arriving = None
-        if self._open_updates >= self._updates_per_slot:
-            self._close_slot()
+        """Stores the counts of the last update, once they are on the CPU."""
+        if self._arriving is not None:
+            self._store(self._arriving.read(), 1)
+            self._arriving = None
 
-    @property
-    def _updates_per_slot(self) -> int:
-        return -(-(self.window or 1) // self.most_slots)
+    def _store(self, counts: Tensor, updates: int) -> None:
+        """Adds the counts of some updates to those that are in no slot; makes a slot of enough."""
+        self._open += counts
+        self._open_updates += updates
+        if self._open_updates >= -(-(self.window or 1) // self.most_slots):
+            self._close_slot()
 
     def _close_slot(self) -> None:
         self._slots.append((pack(self._open), self._open_updates))
@@ -124,6 +130,7 @@ class TokenCounter(nn.Module):
                 self._close_slot()
             packed, updates = self._slots.popleft()
             self.updates -= updates
+            self.changes += 1
             self._add(*unpack(packed), sign=-1)
 
     def _add(self, tokens: Tensor, counts: Tensor, sign: int = 1) -> None:
@@ -163,13 +170,12 @@ class TokenCounter(nn.Module):
         }
         return (state | window,)
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, saved: tuple[dict[str, Any]]) -> None:
         """Restores a state of `get_extra_state`, its window included, from any device.
 
         ValueError for another vocabulary, or if only one of the two has a window.
         """
-        if isinstance(state, tuple):  # not in older checkpoints
-            (state,) = state
+        (state,) = saved
         size = len(self.appearances)
         if state["vocabulary"] != size:
             found = state["vocabulary"]
@@ -190,24 +196,16 @@ class TokenCounter(nn.Module):
             self._slots.append((packed, updates))
             self._add(*unpack(packed))
             self.updates += updates
-        if self._slots and self._slots[-1][1] < self._updates_per_slot:
-            packed, self._open_updates = self._slots.pop()
-            self._open.index_add_(0, *unpack(packed))
+        if self._slots:  # the last one may have room
+            packed, updates = self._slots.pop()
+            self._store(torch.zeros_like(self._open).index_add_(0, *unpack(packed)), updates)
 
 
 def saved_slots(state: dict[str, Any]) -> list[tuple[bytes, int]]:
     """The slots of a window in the state of a counter, each packed, of so many updates."""
-    if "tokens" in state:  # of version 0.2.0
-        sizes, slots = state["sizes"].tolist(), []
-        for part in torch.stack([state["tokens"], state["counts"]]).long().cpu().split(sizes, 1):
-            slots.append(
-                pack(torch.zeros(state["vocabulary"], dtype=torch.int64).index_add_(0, *part))
-            )
-    else:
-        saved, ends = state["slots"].cpu().numpy().tobytes(), state["bytes"].cumsum(0).tolist()
-        slots = [saved[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-    updates = state["updates"].tolist() if "updates" in state else [1] * len(slots)
-    return list(zip(slots, updates, strict=True))
+    saved, ends = state["slots"].cpu().numpy().tobytes(), state["bytes"].cumsum(0).tolist()
+    slots = [saved[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    return list(zip(slots, state["updates"].tolist(), strict=True))
 
 
 def pack(counts: Tensor) -> bytes:

@@ -73,8 +73,8 @@ class AggObjective(Objective):
         self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
-        # The last gates, after the appearances that they were formed of, and their version.
-        self._formed: tuple[Tensor, int, Gates] | None = None
+        # The last gates, after the number of changes of the counts that they were formed of.
+        self._formed: tuple[int, Gates] | None = None
         if excluded is not None:
             self.to(excluded.device)
         # raises where an option is out of its range; not compiled, which would fail first
@@ -105,11 +105,11 @@ class AggObjective(Objective):
             return self._gates_from(appearances + current, updates + 1)
         if not updates:
             return None
-        # They are the same for all micro-batches of an update: `_version` counts changes in place.
-        version = appearances._version
-        if self._formed is None or self._formed[0] is not appearances or self._formed[1] != version:
-            self._formed = appearances, version, self._gates_from(appearances, updates)
-        return self._formed[2]
+        changes, formed = self.counter.changes, self._formed
+        # They are the same for all micro-batches of an update.
+        if formed is None or formed[0] != changes or formed[1].rare.device != appearances.device:
+            self._formed = formed = changes, self._gates_from(appearances, updates)
+        return formed[1]
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
         """The size of R, and its share of the vocabulary, in updates with gates."""
@@ -129,12 +129,10 @@ class AggObjective(Objective):
         static = self.static_rare
         return ({"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()},)
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state: tuple[dict[str, Any]]) -> None:
         """Restores what `get_extra_state` returned, from any device."""
-        if isinstance(state, tuple):  # not in older checkpoints
-            (state,) = state
         self.static_rare = self._formed = None
-        if (static := state["static_rare"]) is not None:
+        if (static := state[0]["static_rare"]) is not None:
             none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
             self.static_rare = none.index_fill(0, static.to(none.device), True)
 

@@ -187,6 +187,7 @@ class Objective(nn.Module):
         if self.counter is not None and self.is_training and not micro_batch.is_dummy:
             self._check_update(features, weight)
         omega = micro_batch.position_weight
+        largest = 1.0 if omega is None or not omega.numel() else omega.abs().max().clamp(min=1e-6)
         loss, values = chunked(
             self.loss(weight, target, omega),
             features,
@@ -195,7 +196,7 @@ class Objective(nn.Module):
             bias=bias,
             gates=micro_batch.gates,
             ignore_index=self.ignore_index,
-            bound=self.ul_alpha + (1.0 if omega is None else omega.abs().max().clamp(min=1e-6)),
+            bound=self.ul_alpha + largest,
         )
         return self.complete(loss, values, weight, target, micro_batch, denominator)
 
@@ -220,7 +221,7 @@ class Objective(nn.Module):
         chunk = Chunk(
             torch.arange(len(y), device=y.device), y.where(has_target, 0), has_target, y[:0]
         )
-        logits = logits.reshape(len(y), -1)
+        logits = logits.flatten(0, -2)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         values = self.loss(weight, target, micro_batch.position_weight)(logits, chunk)
         values = {name: one.where(has_target, 0).view(target.shape) for name, one in values.items()}
@@ -235,7 +236,7 @@ class Objective(nn.Module):
         epsilon = self.adv_epsilon if self.is_training else 0.0
         if not (epsilon or self.ul_alpha):
             return likelihood
-        candidates = previous_tokens(target, self.ignore_index)
+        candidates = previous_tokens(target, self.ignore_index) if self.ul_alpha else None
 
         def terms(logits: Tensor, chunk: Chunk) -> Values:
             lowered, margin = logits, None
@@ -247,7 +248,7 @@ class Objective(nn.Module):
             if margin is not None:
                 values["adv_loss"] = values["nll"]
                 values["nll"] = nll_without_margin(values["nll"], margin)
-            if self.ul_alpha:
+            if candidates is not None:
                 tokens = candidates.at(chunk.positions, chunk.target)
                 values["ul_loss"] = compiled(unlikelihood, (lowered, *tokens, odds))
                 values["losses"] = values["losses"] + self.ul_alpha * values["ul_loss"]
@@ -285,9 +286,13 @@ class Objective(nn.Module):
         if self.cosreg_gamma:
             cosreg = cosine_regularizer(weight, padding_row=self.padding_row)
             logged["cosreg"] = cosreg.detach(), 1
-            factor = targets if denominator is None else denominator
-            if factor:  # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
-                loss = loss + factor * self.cosreg_gamma * cosreg
+            factor = (
+                targets
+                if denominator is None
+                else torch.full_like(targets, denominator, dtype=loss.dtype)
+            )
+            # a loss that is divided by 0 has a gradient of 0, and not 0 · ∞
+            loss = loss + (factor * self.cosreg_gamma * cosreg).where(factor > 0, 0)
         return ObjectiveOutput(loss, values["losses"].detach(), values["nll"].detach(), logged)
 
     # The end of an update.
@@ -295,8 +300,9 @@ class Objective(nn.Module):
     def _check_update(self, features: Tensor, weight: Tensor) -> None:
         """Raises ValueError if W has changed since the last micro-batch, though the update has not
         ended; and as `check_workers`, once."""
-        version = self.weight_versions.setdefault(id(weight), weight._version)
-        if weight.is_leaf and version != weight._version:
+        if weight.is_leaf and weight._version != self.weight_versions.setdefault(
+            id(weight), weight._version
+        ):
             raise ValueError(
                 "found that the weights have changed, but the update has not ended; call "
                 "commit_update() after each step of the optimizer"

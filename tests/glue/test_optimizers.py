@@ -49,27 +49,6 @@ def test_embedding_adam_has_another_beta2(lm_data):
     assert own["params"][0].shape == (64, 16)
 
 
-@pytest.mark.parametrize("name", ["coupled_adam", "embedding_adam"])
-def test_goes_on_from_older_checkpoints(lm_data, name):
-    """Of version 0.2.0, where both were an `EmbeddingAdam`."""
-    whole, _ = trainer_for(lm_data, "--optimizer", name, "--criterion", "mle")
-    data = batches(whole.cfg, whole.task)
-    whole.train_step(data[:1])
-    saved, resumed = copy.deepcopy(whole.optimizer.state_dict()), copy.deepcopy(whole.model)
-    for number, group in enumerate(saved["param_groups"]):
-        group.pop("amsgrad", None)
-        group["coupled"] = number == 1 and name == "coupled_adam"
-    assert all(
-        state.keys() == {"step", "exp_avg", "exp_avg_sq"} for state in saved["state"].values()
-    )
-    other, _ = trainer_for(lm_data, "--optimizer", name, "--criterion", "mle")
-    other.model.load_state_dict(resumed.state_dict())
-    other.optimizer.load_state_dict(saved)
-    for trainer in (whole, other):
-        trainer.train_step(data[1:2])
-    assert all(map(torch.equal, whole.model.parameters(), other.model.parameters()))
-
-
 def test_are_refused_with_bmuf(lm_data, capsys):
     options = (*COUPLED, "--use-bmuf", "--criterion", "cross_entropy")
     assert "found --use-bmuf; expected one of" in one_line(capsys, trainer_for, lm_data, *options)

@@ -111,7 +111,8 @@ def test_any_loss_of_a_chunk_of_logits(c):
         z = soft_cap(-3.0 * logits, c)
         losses, nll = likelihood(z, chunk.target, 0.1)
         log_z = z.logsumexp(1)
-        return {"losses": losses, "nll": nll, "log_z": log_z, "at": chunk.positions.double()}
+        at = chunk.positions.double()
+        return {"losses": losses, "nll": nll, "log_z": log_z, "at": at, "first": logits[:, 0]}
 
     found, values = chunked(loss, h, w, y, bias=b, gates=gates)
     options = {"bias": b, "gates": gates, "label_smoothing": 0.1, "scale": -3.0, "softcap": c}
@@ -120,6 +121,8 @@ def test_any_loss_of_a_chunk_of_logits(c):
     assert_close(grad(found, (h, w, b)), grad(expected, (h, w, b)))
     z = soft_cap(-3.0 * F.linear(h, w, b), c).detach()
     assert_close(values["log_z"], z.logsumexp(2).masked_fill(y == IGNORED, 0))
+    first = F.linear(h, w[:1], b[:1])[..., 0].detach()  # a view of the logits
+    assert_close(values["first"], first.masked_fill(y == IGNORED, 0))
     assert torch.equal(
         values["at"].flatten()[y.flatten() >= 0], (y.flatten() >= 0).nonzero()[:, 0].double()
     )
@@ -305,6 +308,8 @@ def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha, target):
     into_h, into_w = torch.autograd.grad(found, (h, w))
     assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
     assert into_h.isfinite()
+    alone = torch.zeros(1, 1), torch.tensor([[0]]), torch.tensor([[False]])
+    assert unlikelihood(*alone).item() == 0  # of no candidate, where V = 1
 
 
 def test_repeated_ngrams():

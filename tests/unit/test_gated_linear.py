@@ -7,6 +7,7 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from agg_fairseq.functional import Gates, gated_linear, naive_gated_cross_entropy
+from agg_fairseq.functional.gated_linear import ReplacedLinear
 from tests.unit.test_gated_cross_entropy import IGNORED, problem
 
 
@@ -55,6 +56,18 @@ def test_any_loss_of_the_logits_and_positions_without_a_target():
     )
 
 
+def test_replaces_a_layer_however_it_is_called():
+    layer, other, x = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3), torch.ones(1, 2)
+    calls = [
+        lambda one: F.linear(x, one.weight, one.bias),
+        lambda one: F.linear(x, weight=one.weight),
+        lambda one: F.linear(weight=one.weight, bias=one.bias, input=x),
+    ]
+    with ReplacedLinear(layer, lambda input, weight, bias=None: input + 5):
+        for call in calls:
+            assert call(layer).tolist() == [[6.0, 6.0]] and call(other).shape == (1, 3)
+
+
 def test_in_half_precision_gradients_have_the_dtypes_of_a_linear_layer():
     h, w, b, y, _, gates = problem()
     h, w, b = (one.detach().float().requires_grad_() for one in (h, w, b))
@@ -80,6 +93,8 @@ def test_refusals():
         gated_linear(h, w, None, y.flatten(), gates)
     with pytest.raises(ValueError, match=r"gates \(11,\), got \(10,\)"):
         gated_linear(h, w, None, y, Gates(gates.rare[1:], gates.g1[1:]))
+    with pytest.raises(ValueError, match=r"g1 and rare of one shape, got \(11, 1\)"):
+        Gates(gates.rare, gates.g1[:, None])
     with pytest.raises(RuntimeError, match="second derivatives"):
         grad(
             gated_linear(h, w, None, y.where(y != IGNORED, 0), gates).square().sum(),

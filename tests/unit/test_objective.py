@@ -1,5 +1,7 @@
 """The objectives by themselves: gates, terms, the life of an update, and options."""
 
+import copy
+
 import pytest
 import torch
 from torch.distributed import checkpoint
@@ -98,7 +100,9 @@ def gates_of(objective, seeds):
 def test_gates_come_from_the_updates_before(threshold):
     """A window of two: none for the first update, then those of the one or two before. Special
     tokens are common."""
-    first, *others = gates_of(AggObjective(V, window=2, excluded=EXCLUDED, **threshold), range(6))
+    objective = AggObjective(V, window=2, excluded=EXCLUDED, **threshold)
+    first, *others = gates_of(objective, range(6))
+    assert copy.deepcopy(objective).gates(None).g1.equal(objective.gates(None).g1)
     assert first is None
     for number, gates in enumerate(others, 1):
         appearances = counts(*range(max(0, number - 2), number))
@@ -128,6 +132,20 @@ def test_a_dummy_batch_is_not_counted(is_dummy):
         objective(features, weight, target, micro_batch=objective.micro_batch(target, is_dummy))
         expected = torch.bincount(tokens[target >= 0], minlength=V)
         assert objective.counter.current.equal(expected * (not is_dummy))
+
+
+@pytest.mark.parametrize("kind", [Objective, AggObjective, FaceObjective])
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
+def test_a_batch_of_nothing(kind, shape):
+    objective, weight, target = kind(V), embedding(), torch.zeros(shape, dtype=torch.int64)
+    features = torch.ones(*shape, D, dtype=torch.float64)
+    micro_batch = objective.micro_batch(target)
+    logits = features @ weight.t()
+    for output in (
+        objective(features, weight, target),
+        objective.from_logits(logits, weight, target, micro_batch),
+    ):
+        assert output.loss == 0 and output.losses.shape == shape
 
 
 def test_weights_of_face_by_hand():

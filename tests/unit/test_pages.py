@@ -336,12 +336,17 @@ def why():
     vast = facts("large-vocabulary")["claims"]["0.999 for 0.98"]
     total, within = size(vast["PPL total"]), size(vast["PPL within rare"])
     yield f"lowers the total by {total}, and PPL within rare by {within}"
-    order = ("amsgrad", "adamw-0.999", "adafactor", "lion", "adamw-0.98", "adamw-no-momentum")
-    rare = [
-        results("optimizers")[name]["PPL within rare"] for name in (*order, "adamw-0.95", "signsgd")
-    ]
-    pairs = [first < second for first, second in itertools.combinations(rare, 2)]
-    yield f"{sum(pairs)} of {len(pairs)} pairs are in this order"
+    rows, long = results("optimizers"), {"adamw-0.999", "schedule-free"}
+    order = ("amsgrad", *sorted(long), "adafactor", "lion", "adamw-0.98", "adamw-no-momentum")
+    order = itertools.combinations((*order, "adamw-0.95", "signsgd"), 2)
+    pairs = [[rows[name]["PPL within rare"] for name in pair] for pair in order if {*pair} != long]
+    hits = sum(first < second for first, second in pairs)
+    yield f"{hits} of {len(pairs)} pairs are in this order"
+    changes = []
+    for short, rest in itertools.product(("0.98", "0.95"), ("-rest-muon", "")):
+        total = [rows[f"adamw-{beta2}{rest}"]["PPL total"] for beta2 in ("0.999", short)]
+        changes.append(f"{100 - 100 * total[0][0] / total[1][0]:.1f}%")
+    yield "by {} ({} with the rest by AdamW), and instead of 0.95 by {} ({})".format(*changes)
 
 
 def ratios(rows, name, to):

@@ -168,10 +168,8 @@ class LikelihoodCriterion(FairseqCriterion):
         Without `reduce`, the loss is per position and carries no gradient.
         """
         target, tokens = sample["target"], sample["ntokens"]
-        micro_batch, size = (
-            self.objective.micro_batch(target, self.is_dummy),
-            self.sample_size(target, tokens),
-        )
+        micro_batch = self.objective.micro_batch(target, self.is_dummy)
+        size = self.sample_size(target, tokens)
         output, weight = self.objective_output(
             model, sample["net_input"], target, self.objective, micro_batch, size
         )
@@ -327,7 +325,7 @@ class LikelihoodCriterion(FairseqCriterion):
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores what `checkpoint_state` returned; the state of another criterion is left out,
         and the log says so."""
-        saved, counter = objective_state(state), self.objective.counter
+        saved, counter = state.get("objective", {}), self.objective.counter
         expected = self.objective.state_dict()
         if saved.keys() != expected.keys():
             logger.warning(
@@ -341,23 +339,6 @@ class LikelihoodCriterion(FairseqCriterion):
         if counter is not None and self.open_update is not None:
             of_updates = "" if counter.window is None else f" of {counter.updates} updates"
             logger.info(f"{self.cfg._name}: restored the counts{of_updates}")
-
-
-def objective_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The `state_dict` of an objective in the state of a criterion, also of version 0.2.0, where
-    `agg` has `counter` and `static_rare`, and `face` has `frequency` and `current`."""
-    if "objective" in state:
-        return state["objective"]
-    if "frequency" in state:
-        counts = {"appearances": state["frequency"], "current": state["current"]}
-        size = len(state["frequency"])
-        return {"counter._extra_state": {"vocabulary": size, "window": None, **counts}}
-    if "counter" in state:
-        found = {"counter._extra_state": state["counter"]}
-        if "static_rare" in state:
-            found["_extra_state"] = {"static_rare": state["static_rare"]}
-        return found
-    return {}
 
 
 class EmbeddingStatistics:
