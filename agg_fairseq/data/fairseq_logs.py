@@ -1,6 +1,5 @@
 """Reads the logs of fairseq-train, and the translations that fairseq-generate prints."""
 
-import contextlib
 import json
 import math
 import re
@@ -8,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..files import read_lines
@@ -84,8 +84,11 @@ def read_log(
             validation split.
         values: names to read, `num_updates` beside them; None: all.
     """
-    # by what the names in a line begin with
-    found = {"" if tag == "train_inner" else f"{tag}_": list[dict[str, float]]() for tag in tags}
+    found, wanted = {}, {}  # by what the names in a line begin with
+    for tag in tags:
+        prefix = "" if tag == "train_inner" else f"{tag}_"
+        found[prefix] = list[dict[str, float]]()
+        wanted[prefix] = values and {f"{prefix}{name}" for name in (*values, "num_updates")}
     for line in read_lines(path, "the file given to fairseq-train --log-file", errors="replace"):
         for prefix, entries in found.items():
             if f'"{prefix}num_updates"' not in line:  # as json.dumps writes it
@@ -95,11 +98,10 @@ def read_log(
                 logged = json.loads(match[1]) if match else {}
             except ValueError:  # a line that was cut off, or that is something else
                 continue
-            for name in logged:
-                short = name.removeprefix(prefix)
-                if name.startswith(prefix) and (not values or short in (*values, "num_updates")):
-                    with contextlib.suppress(TypeError, ValueError):  # null, "None", a list
-                        numbers[short] = float(logged[name])
+            for name in logged.keys() & wanted[prefix] if values else logged:
+                number = _number(logged[name]) if name.startswith(prefix) else None
+                if number is not None:
+                    numbers[name.removeprefix(prefix)] = number
             if "num_updates" in numbers:
                 while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
                     entries.pop()
@@ -111,3 +113,11 @@ def read_log(
                 "--log-format json --log-file"
             )
     return [*found.values()]
+
+
+def _number(value: Any) -> float | None:
+    """None for null, "None" or a list."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
