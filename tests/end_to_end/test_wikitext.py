@@ -1,10 +1,12 @@
 """Corpora for language models, from what people have of them to what fairseq-train reads."""
 
 import json
+import re
 import shutil
 
 import pytest
 
+from tests.conftest import ROOT, run_command
 from tests.preparing import binarized, prepare, refused
 from tests.wikitext_sample import sample_texts, write_files, write_parquet, write_tar, write_zip
 
@@ -78,11 +80,16 @@ def test_ids_of_gpt2(tmp_path, shared_data):
 
 
 def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
-    """Of the copy at hand, the articles of the training part are in another order."""
+    """Of the copy at hand, the articles of the training part are in another order. The other parts
+    have 60 articles each, by the script of F²-Softmax's Table 5."""
     options = ("--from", str(shared_data / "wikitext-2"), "--output=out")
     told = prepare("wikitext2", *options, cwd=tmp_path).stderr
     assert told.count("warning") == 1
     assert "warning: wiki.train.tokens is not that of wikitext-2-v1\n" in told
+    script = (ROOT / "scripts/wikitext103/f2-tables-1-2.sh").read_text()
+    program = re.search("^headings='(.*)'$", script, re.MULTILINE)[1]
+    for split in ("valid", "test"):
+        assert run_command("awk", program, tmp_path / "out" / "text" / split).stdout == "60\n"
 
 
 @pytest.mark.slow

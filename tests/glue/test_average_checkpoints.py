@@ -37,7 +37,8 @@ def trained(lm_runs, tmp_path_factory):
 def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, options, names):
     paths = [trained / f"checkpoint{name}.pt" for name in names.split()]
     inputs, output = (trained, *options) if options else paths, tmp_path / "new" / "average.pt"
-    _, rows = table(run(capsys, "average-checkpoints", *inputs, "--output", output))
+    _, rows = table(printed := run(capsys, "average-checkpoints", *inputs, "--output", output))
+    assert f"\ncheckpoints:{len(paths)}|mean:float64|" in printed
     first, *others = map(Checkpoint, paths)
     assert rows[0][:2] == [str(paths[0]), str(first.updates)] and len(rows) == len(paths)
     found = Checkpoint(output)

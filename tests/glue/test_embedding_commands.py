@@ -262,7 +262,8 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
         frequent, unseen, total = (values[rows] for rows in (target, source, target + source))
         assert row[1:4] == [f"{frequent.mean():.4f}", "—", "—"]
         assert row[4:] == [f"{unseen.mean():.4f}", f"{total.mean():.4f}"]
-    assert f"|frequencies:target-side|temperature:10|links:{counted.count.sum()}|" in printed
+    facts = f"links:{counted.count.sum()}|pairs:{len(counted.count)}|labels:symmetric|version:"
+    assert f"|frequencies:target-side|temperature:10|{facts}" in printed
     task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
     found = cells(run(capsys, "align-sim", reverse, *options))
@@ -297,7 +298,8 @@ def test_align_with_eflomal(mt_data, tmp_path, capsys):
     output = tmp_path / "new" / "en-de.align"
     printed = run(capsys, "align", mt_data, "--output", output)
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
-    assert "|symmetrized:intersection|languages:en-de|sentence-pairs:80|" in printed
+    settings = "no-seed|model:3|symmetrized:intersection|languages:en-de|sentence-pairs:80|"
+    assert f",{settings}" in printed
     right, linked, words = 0, 0, 0
     for source, line in zip(sentences(mt_data, "en"), read_lines(output), strict=True):
         words += len(source)

@@ -198,7 +198,9 @@ def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, 
     assert not any(result["mle"]["moved"].values())
     quarter, options = tmp_path / "quarter.pt", ("--data", lm_data, "--occurrences-in", other)
     saved = ("--split", "test", "--share", 0.25, "-o", quarter)
-    assert "| as it was " in run(capsys, "calibrate", lm_runs / "agg", *options, *saved)
+    printed = run(capsys, "calibrate", lm_runs / "agg", *options, *saved)
+    assert "| as it was " in printed and "\nfitted-on:test|targets:" in printed
+    assert f"|share:0.25|occurrences-in:{other}|" in printed
     found = perplexity({"m": Checkpoint(quarter)}, text, **fitted)["m"]
     for group, offset in result["agg"]["offsets"].items():
         assert found["offsets"][group] == pytest.approx(0.75 * offset, abs=1e-4)

@@ -74,8 +74,12 @@ def with_hook():
 
 
 def checkpointed():
-    model = untied()
+    """Its blocks run again in the backward pass."""
+    model, runs = untied(), []
     model.gradient_checkpointing_enable()
+    model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
+    model(**batch()).loss.backward()
+    assert len(runs) == 2, "checkpointing had no effect"
     return model
 
 
@@ -127,7 +131,8 @@ def test_everything_but_training_steps_is_untouched(way, in_half):
         with pytest.raises(UserError, match="already has one"):
             GatedHead(model)
     output = model(**given)
-    assert output.logits.shape == (3, 12, VOCABULARY)
+    assert output.logits.shape == logits.shape
+    assert output.logits.equal(logits) != in_half, "else bfloat16 had no effect"
     assert_close(gradients(model, output.loss), expected, rtol=in_half * 0.05, atol=in_half * 0.05)
     gated.roll_back_update()
     if way == "removed":

@@ -112,6 +112,22 @@ def test_factorized_cross_entropy(dtype, largest, scales):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["gated", "factorized"])
+def test_the_share_of_label_smoothing_does_not_become_zero(kind):
+    """2·10⁻⁸ for a token without probability, in float16, whose smallest number is 6·10⁻⁸."""
+    h, w, y = torch.ones(8, 16).half(), torch.zeros(5000, 16).half(), torch.zeros(8).long()
+    w[9] = -4
+    options, classes = {"label_smoothing": 1e-4}, TokenClasses.of(torch.arange(5000) // 2500)
+
+    def loss(w):
+        if kind == "gated":
+            return gated_cross_entropy(h, w, y, reduction="sum", **options)
+        return factorized_cross_entropy(h, w, w[:2], y, classes, **options).loss
+
+    found = gradients(loss, [w], 2.0**15)[0][9]
+    assert_close(found.double(), torch.full((16,), -8 * 2e-8 * 2**15).double(), rtol=1e-2, atol=0)
+
+
 def under_autocast(loss_of):
     def loss(h, w):
         is_truth = h.dtype == torch.float64

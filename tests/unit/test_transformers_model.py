@@ -191,6 +191,8 @@ def test_counts_are_those_of_the_text(model, text):
     marked = text.with_name("marked")  # by a byte-order mark
     marked.write_text("\ufeff" + TEXT)
     assert vocabulary.counts_in(marked).equal(vocabulary.counts)
+    vocabulary.tokenizer.add_tokens(["two", "more", "unseen"])  # the last has no row
+    assert vocabulary.counts_in(text).tolist()[:3] == [0, 0, 8]
     (model / "tokenizer.json").write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"/tokenizer.json: unreadable .* expected the model's"):
         TokenizerVocabulary.load(model / "tokenizer.json", V)
