@@ -18,7 +18,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from hydra import compose, initialize_config_dir
@@ -34,6 +34,7 @@ CHANGED = "changed"
 """The entry of the settings that says what the user changed; no setting itself."""
 DIVIDED = ("dataset.max_tokens=", "optimization.update_freq=")
 """The options whose product, the tokens of an update, is divided among the processes."""
+MEETING = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 VOCABULARY = 100_000  # of criterions that are built as a check
 OFF = 0.02
 """How far the tokens of an update may be from those that are configured, as a share."""
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else arguments)
     place, places = map(int, options.place.split("/"))
+    machines = Machines.found()
     trainings, averaged = [options], set()
     if options.check:
         trainings = []
@@ -69,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for training, (file, overrides, written) in zip(trainings, all_composed, strict=True):
         config = with_defaults(written)
         gpus = name_gpus(config, training.gpus, place, places, options.dry_run)
-        batches = divide_batches(config, max(1, len(gpus)))
+        processes = machines.number * max(1, len(gpus))
+        batches = divide_batches(config, processes)
         if options.check:
             build_criterion(config)
             updates, interval = (
@@ -83,21 +86,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
             is_done(written)
             continue
+        is_divided = places > 1 or machines.number > 1  # fairseq takes all that are visible
         command = [
-            *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus)}"] if gpus and places > 1 else []),
+            *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus)}"] if gpus and is_divided else []),
             str(Path(sys.executable).with_name("fairseq-hydra-train")),
             *("--config-dir", str(file.parent), "--config-name", file.stem),
-            *settings_of_processes(config, max(1, len(gpus)), *batches),
+            *settings_of_processes(config, machines, processes, *batches),
             *(word for word in overrides if not word.lstrip("+").startswith(DIVIDED)),
         ]
         if options.dry_run:
             print(shlex.join(command))
         else:
-            start(command, written, options.changed)
+            start(command, written, options.changed, machines.rank == 0)
 
 
-def start(command: list[str], written: Any, changed: str | None) -> None:
-    """Trains, unless the folder has the whole training already."""
+class Machines(NamedTuple):
+    """The machines that train together, of which each runs this program once."""
+
+    number: int = 1
+    rank: int = 0  # of this one
+    address: str = ""  # where the first one is met: HOST:PORT
+
+    @classmethod
+    def found(cls) -> Machines:
+        """What torchrun's variables say; without them, this machine."""
+        number, rank, host, port = given = [os.environ.get(name, "") for name in MEETING]
+        if number in ("", "1"):
+            return cls()
+        of_each = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        if not all(given) or of_each != "1":
+            found = " ".join(map("=".join, zip(MEETING, given, strict=True)))
+            raise UserError(
+                f"found {found} LOCAL_WORLD_SIZE={of_each}; expected all of them, of one process on "
+                "each machine, as of torchrun --nproc-per-node 1"
+            )
+        return cls(int(number), int(rank), f"{host}:{port}")
+
+
+def start(command: list[str], written: Any, changed: str | None, is_first: bool) -> None:
+    """Trains, unless the folder has the whole training already. The first machine alone writes what
+    is beside the training's own files."""
+    if not is_first:
+        if not is_done(written) and (status := subprocess.run(command).returncode):
+            raise SystemExit(status)
+        return
     folder = Path(written.checkpoint.save_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="utf-8") as lock:
@@ -268,7 +300,7 @@ def name_gpus(config: Any, gpus: int | None, place: int, places: int, is_dry: bo
 
     Args:
         config: the whole configuration; one for a CPU has no GPUs.
-        gpus: their number; None: all that are visible, divided among the places.
+        gpus: their number on a machine; None: all that are visible, divided among the places.
         place: that of this training, from 0, of `places` side by side. Each has GPUs of its own if
             there are enough; otherwise they share them.
         is_dry: also names GPUs that are not there.
@@ -289,7 +321,7 @@ def name_gpus(config: Any, gpus: int | None, place: int, places: int, is_dry: bo
 
 
 def settings_of_processes(
-    config: Any, processes: int, max_tokens: int, update_freq: int
+    config: Any, machines: Machines, processes: int, max_tokens: int, update_freq: int
 ) -> list[str]:
     """The options that depend on the number of processes; tells the tokens of an update."""
     print(
@@ -305,17 +337,23 @@ def settings_of_processes(
         f"distributed_training.distributed_world_size={processes}",  # fairseq's default is all GPUs
     ]
     if processes > 1:
-        with socket.socket() as probe:
-            probe.bind(("localhost", 0))
-            port = probe.getsockname()[1]  # that nobody uses
+        address, of_each = machines.address, processes // machines.number
+        if not address:
+            with socket.socket() as probe:
+                probe.bind(("localhost", 0))
+                address = f"localhost:{probe.getsockname()[1]}"  # that nobody uses
         settings += [
             # reduces also what is used outside forward
             "distributed_training.ddp_backend=legacy_ddp",
             # what the first process sends to others, torch >= 2.6 does not open
             "checkpoint.load_checkpoint_on_all_dp_ranks=true",
             # without it, fairseq would look for other machines in a Slurm job
-            f"distributed_training.distributed_init_method='tcp://localhost:{port}'",
+            f"distributed_training.distributed_init_method='tcp://{address}'",
+            f"distributed_training.distributed_rank={machines.rank * of_each}",  # of its first one
         ]
+        if config.common.cpu:  # fairseq would start a process for each GPU
+            settings += ["distributed_training.distributed_no_spawn=true"]
+            settings += ["distributed_training.distributed_backend=gloo"]
     return settings
 
 

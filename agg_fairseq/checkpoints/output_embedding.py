@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..metrics import Embeddings
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,12 @@ class OutputEmbedding:
     def weight(self) -> Tensor:
         """W (V, D) in float32; a copy, if saved in another dtype."""
         return self.saved.float()
+
+    @cached_property
+    def embeddings(self) -> Embeddings:
+        """W with what its measures have in common, computed once; in the dtype of the file, of
+        which float32 would be a copy."""
+        return Embeddings(self.weight if self.saved.dtype == torch.float64 else self.saved)
 
     @property
     def description(self) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
+from ..objective.likelihood import has_workers
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ def training_counts(
     task: Any, split: str, max_positions: Any = None, epoch: int | None = None
 ) -> Tensor:
     """Counts each token as a target in what a task of fairseq trains on: `count_split`, without what
-    the task skips or cuts off. (V,) int64, over its target dictionary.
+    the task skips or cuts off. (V,) int64, over its target dictionary. Of several workers, the first
+    one counts, and tells the others.
 
     Args:
         task: with its options as `cfg` or `args`.
@@ -82,6 +84,21 @@ def training_counts(
     Raises:
         UserError: the task does not say where its data is, or a split cannot be read.
     """
+    found: list[Any] = [None]
+    is_alone = not has_workers()
+    if is_alone or torch.distributed.get_rank() == 0:
+        try:
+            found = [_training_counts(task, split, max_positions, epoch)]
+        except UserError as error:
+            found = [error]
+    if not is_alone:
+        torch.distributed.broadcast_object_list(found)
+    if isinstance(found[0], UserError):
+        raise found[0]
+    return found[0]
+
+
+def _training_counts(task: Any, split: str, max_positions: Any, epoch: int | None) -> Tensor:
     options = getattr(task, "cfg", None) or task.args
     if not hasattr(options, "data"):  # examples/laser
         raise UserError(f"found no folder of data in the task {type(task).__name__}")

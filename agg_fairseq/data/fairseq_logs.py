@@ -1,6 +1,5 @@
 """Reads the logs of fairseq-train, and the translations that fairseq-generate prints."""
 
-import contextlib
 import json
 import math
 import re
@@ -8,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..files import read_lines
@@ -73,40 +73,51 @@ def read_translations(path: str | Path) -> Translations:
 
 
 def read_log(
-    path: str | Path, tag: str = "train_inner", *, values: Collection[str] | None = None
-) -> list[dict[str, float]]:
-    """The numbers that a run logged, in order: a dictionary per update, by the names that
+    path: str | Path, *tags: str, values: Collection[str] | None = None
+) -> list[list[dict[str, float]]]:
+    """The numbers that a run logged, in order, by tag: a dictionary per update, by the names that
     fairseq-train prints. What was trained again after a resume replaces what was logged before.
 
     Args:
         path: what `fairseq-train --log-format json --log-file FILE` wrote.
-        tag: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a
+        tags: "train_inner" (every --log-interval updates), "train" (every epoch) or the name of a
             validation split.
         values: names to read, `num_updates` beside them; None: all.
     """
-    prefix = "" if tag == "train_inner" else f"{tag}_"  # of the names in a line
-    entries: list[dict[str, float]] = []
-    wanted = values and {f"{prefix}{name}" for name in (*values, "num_updates")}
+    found, wanted = {}, {}  # by what the names in a line begin with
+    for tag in tags:
+        prefix = "" if tag == "train_inner" else f"{tag}_"
+        found[prefix] = list[dict[str, float]]()
+        wanted[prefix] = values and {f"{prefix}{name}" for name in (*values, "num_updates")}
     for line in read_lines(path, "the file given to fairseq-train --log-file", errors="replace"):
-        if f'"{prefix}num_updates"' not in line:  # as json.dumps writes it
-            continue
-        match = VALUES.fullmatch(line)
-        try:
-            found = json.loads(match[1]) if match else {}
-        except ValueError:  # a line that was cut off, or that is something else
-            continue
-        numbers = {}
-        for name in found if wanted is None else wanted & found.keys():
-            with contextlib.suppress(TypeError, ValueError):  # null, "None", a list
-                if name.startswith(prefix):
-                    numbers[name.removeprefix(prefix)] = float(found[name])
-        if "num_updates" in numbers:
-            while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
-                entries.pop()
-            entries.append(numbers)
-    if not entries:
-        raise UserError(
-            f"{path}: found no {tag!r} lines; expected a log of fairseq-train "
-            "--log-format json --log-file"
-        )
-    return entries
+        for prefix, entries in found.items():
+            if f'"{prefix}num_updates"' not in line:  # as json.dumps writes it
+                continue
+            match, numbers = VALUES.fullmatch(line), {}
+            try:
+                logged = json.loads(match[1]) if match else {}
+            except ValueError:  # a line that was cut off, or that is something else
+                continue
+            for name in logged.keys() & wanted[prefix] if values else logged:
+                number = _number(logged[name]) if name.startswith(prefix) else None
+                if number is not None:
+                    numbers[name.removeprefix(prefix)] = number
+            if "num_updates" in numbers:
+                while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
+                    entries.pop()
+                entries.append(numbers)
+    for tag, entries in zip(tags, found.values(), strict=True):
+        if not entries:
+            raise UserError(
+                f"{path}: found no {tag!r} lines; expected a log of fairseq-train "
+                "--log-format json --log-file"
+            )
+    return [*found.values()]
+
+
+def _number(value: Any) -> float | None:
+    """None for null, "None" or a list."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

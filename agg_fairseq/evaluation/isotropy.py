@@ -49,8 +49,8 @@ def isotropy(
         embedding = model.output_embedding
         weight = embedding.weight
         cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])
-        measured, embeddings = geometry_by_group(model, members)
-        singular_values = embeddings.singular_values().tolist()
+        measured = geometry_by_group(model, members)
+        singular_values = embedding.embeddings.singular_values().tolist()
         last, shown = len(singular_values) - 1, {}
         for key, at in zip(COLUMNS["singular_value"], (1, 9, (last + 1) // 2, last), strict=True):
             shown[key] = singular_values[at] if at <= last else None
@@ -59,7 +59,7 @@ def isotropy(
             "matrix": embedding.description,
             "rows": len(weight),
             **measured,
-            "isotropy_both_signs": embeddings.isotropy_both_signs(),
+            "isotropy_both_signs": embedding.embeddings.isotropy_both_signs(),
             "rare_frequent_cosine": None if math.isnan(cosine) else cosine,
             "singular_value": shown,
             "singular_values": singular_values,
@@ -76,11 +76,10 @@ def isotropy(
 
 def geometry_by_group(
     model: EmbeddingSource, members: Mapping[str, Tensor]
-) -> tuple[dict[str, dict[str, float | None]], metrics.Embeddings]:
+) -> dict[str, dict[str, float | None]]:
     """`metrics.Geometry` of the output embedding, centered at its mean row: each field by group and
-    as `total`, None where it is not defined; and what was computed of all rows."""
-    weight = model.output_embedding.weight
-    embeddings = metrics.Embeddings(weight)
+    as `total`, None where it is not defined."""
+    weight, embeddings = model.output_embedding.weight, model.output_embedding.embeddings
     fields: dict[str, dict[str, float | None]] = {name: {} for name in metrics.Geometry._fields}
     for group in (*members, "total"):
         measured: dict[str, float] = {}
@@ -91,4 +90,4 @@ def geometry_by_group(
         for name, values in fields.items():
             value = measured.get(name, math.nan)
             values[group] = None if math.isnan(value) else value
-    return fields, embeddings
+    return fields

@@ -201,7 +201,7 @@ def _embedding_row(
     if [*geometry] == ["isoscore"]:
         row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
     elif geometry:
-        row |= geometry_by_group(model, group_rows)[0]
+        row |= geometry_by_group(model, group_rows)
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
         before, row["moved"] = moved_from.output_embedding.weight, {}
         moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V

@@ -171,7 +171,14 @@ class Embeddings:
 
     def singular_values(self) -> Tensor:
         """`singular_values` of W."""
-        return _relative_roots(self._spectrum[0])
+        roots = self._spectrum[0].clamp(min=0).sqrt().flip(0)
+        return roots / roots[0].clamp(min=torch.finfo(roots.dtype).tiny)
+
+    def principal_projection(self) -> Tensor:
+        """`principal_projection` of W."""
+        vectors = self._spectrum[1].flip(1)[:, :2]  # D x 2
+        projected = torch.cat([rows @ vectors for rows in row_chunks(self.weight)])
+        return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
 
     @cached_property
     def _scatter(self) -> Tensor:
@@ -204,7 +211,7 @@ def singular_values(weight: Tensor) -> Tensor:
 
     Reference: Yu et al. (2022), Fig. 3c.
     """
-    return _relative_roots(torch.linalg.eigvalsh(_gram(weight)))
+    return Embeddings(weight).singular_values()
 
 
 def principal_projection(weight: Tensor) -> Tensor:
@@ -213,12 +220,7 @@ def principal_projection(weight: Tensor) -> Tensor:
 
     Reference: Yu et al. (2022), Figs. 1 and 3.
     """
-    vectors = torch.linalg.eigh(_gram(weight))[1].flip(1)[:, :2]  # D x 2
-    chunks = []
-    for rows in row_chunks(weight):
-        chunks.append(rows @ vectors)
-    projected = torch.cat(chunks)
-    return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
+    return Embeddings(weight).principal_projection()
 
 
 def row_chunks(weight: Tensor, center: Tensor | None = None) -> Iterator[Tensor]:
@@ -260,12 +262,6 @@ def _log_z(weight: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 def _min_by_max(log_z: Tensor) -> float:
     return (log_z.min() - log_z.max()).exp().item()
-
-
-def _relative_roots(values: Tensor) -> Tensor:
-    """The square roots of ascending numbers (D,), largest first, divided by the largest."""
-    roots = values.clamp(min=0).sqrt().flip(0)
-    return roots / roots[0].clamp(min=torch.finfo(roots.dtype).tiny)
 
 
 def _isoscore(scatter: Tensor) -> float:

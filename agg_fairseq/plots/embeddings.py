@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from .. import metrics
 from ..checkpoints import Models
 from ..data.subwords import find_word
 from ..errors import UserError
@@ -41,7 +40,7 @@ def projection(
         members = {name: by_frequency.members(name) for name in by_frequency.names}
     projected, ranges = [], []
     for model in checkpoints.values():
-        points = metrics.principal_projection(model.output_embedding.weight)  # V x 2
+        points = model.output_embedding.embeddings.principal_projection()  # V x 2
         projected.append(points)
         ranges.append(points.quantile(points.new_tensor([0.005, 0.995]), dim=0))
     lows, highs = torch.stack(ranges, 1)  # M x 2 each
@@ -67,7 +66,7 @@ def singular_values(checkpoints: Models) -> style.Figure:
     """
     figure, (axis,) = style.new_panels()
     for index, (name, checkpoint) in enumerate(checkpoints.items()):
-        values = metrics.singular_values(checkpoint.output_embedding.weight).tolist()
+        values = checkpoint.output_embedding.embeddings.singular_values().tolist()
         style.line(axis, index, range(1, len(values) + 1), values, name)
     style.finish(axis, xlabel="index", ylabel="singular value / largest", yscale="log")
     return style.finish_figure(figure)

@@ -86,19 +86,20 @@ def _members(runs: Runs, data: str | Path, groups: str) -> dict[str, Tensor]:
     return {group: by_frequency.members(group) for group in by_frequency.names}
 
 
-def _draw(axis: style.Axes, logs: Logs, tag: str, value: str, expected: str) -> None:
-    """Draws a logged value over the updates, a curve for each log, of at most `MAX_POINTS`, evenly
-    chosen up to the last."""
+def _draw(panels: Mapping[str, style.Axes], logs: Logs, value: str, expected: str) -> None:
+    """Draws a logged value over the updates, in a panel for each tag, with a curve for each log, of
+    at most `MAX_POINTS`, evenly chosen up to the last."""
     for index, (name, log) in enumerate(logs.items()):
-        points = {}
-        for entry in read_log(log, tag, values=[value]):
-            if value in entry:
-                points[entry["num_updates"]] = entry[value]
-        if not points:
-            raise UserError(f"{log}: found no {value} in its {tag!r} lines; expected {expected}")
-        step = -(-len(points) // style.MAX_POINTS)
-        updates, drawn = list(points)[::-step][::-1], list(points.values())[::-step][::-1]
-        style.line(axis, index, updates, drawn, name)
+        found = read_log(log, *panels, values=[value])
+        for (tag, axis), entries in zip(panels.items(), found, strict=True):
+            points = {one["num_updates"]: one[value] for one in entries if value in one}
+            if not points:
+                raise UserError(
+                    f"{log}: found no {value} in its {tag!r} lines; expected {expected}"
+                )
+            step = -(-len(points) // style.MAX_POINTS)
+            updates, drawn = list(points)[::-step][::-1], list(points.values())[::-step][::-1]
+            style.line(axis, index, updates, drawn, name)
 
 
 def rare_tokens(logs: Logs) -> style.Figure:
@@ -107,7 +108,8 @@ def rare_tokens(logs: Logs) -> style.Figure:
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, (axis,) = style.new_panels()
-    _draw(axis, logs, "train_inner", "rare_tokens", "the log of a run with --criterion agg")
+    panels = {"train_inner": axis}
+    _draw(panels, logs, "rare_tokens", "the log of a run with --criterion agg")
     style.finish(axis, xlabel="updates", ylabel="rare tokens", ylim=(0, None))
     return style.finish_figure(figure)
 
@@ -115,8 +117,12 @@ def rare_tokens(logs: Logs) -> style.Figure:
 def learning_curves(logs: Logs) -> style.Figure:
     """Draws the perplexity of the training batches and of the split `valid` over the updates."""
     figure, panels = style.new_panels(2, width=4.4)
-    tags = {"training": "train_inner", "valid": "valid"}
-    for axis, (title, tag) in zip(panels, tags.items(), strict=True):
-        _draw(axis, logs, tag, "ppl", "a log of fairseq-train")
+    _draw(
+        dict(zip(("train_inner", "valid"), panels, strict=True)),
+        logs,
+        "ppl",
+        "a log of fairseq-train",
+    )
+    for axis, title in zip(panels, ("training", "valid"), strict=True):
         style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
     return style.finish_figure(figure)

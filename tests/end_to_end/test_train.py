@@ -3,6 +3,8 @@
 import json
 import shlex
 import shutil
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from scripts.train import composed, with_defaults
 CONFIG = """
 common: {cpu: true, seed: 3, log_format: json, log_interval: 1, log_file: "${checkpoint.save_dir}/train.log"}
 task: {_name: language_modeling, data: '???', tokens_per_sample: 16}
-dataset: {max_tokens: 160, num_workers: 0}
+dataset: {max_tokens: 160, num_workers: 0, required_batch_size_multiple: 1}
 model: {_name: transformer_lm, decoder_layers: 1, decoder_embed_dim: 16, decoder_ffn_embed_dim: 16}
 criterion: {_name: agg, agg_rare_fraction: 0.3}
 optimizer: {_name: adam}
@@ -45,10 +47,33 @@ def test_a_training_is_interrupted_and_resumed(clone, tmp_path, lm_data):
     settings = json.loads((run / "settings.json").read_text())
     (run / "settings.json").write_text(json.dumps(settings | {"optimization.max_update": 6}))
     trained(6)
-    lines = read_log(run / "train.log")
+    (lines,) = read_log(run / "train.log", "train_inner")
     assert [line["num_updates"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert max(line["wpb"] for line in lines) == 320
     assert {path.name for path in folder.iterdir()} == {"data", "own.yaml", "runs"}
+
+
+@pytest.mark.slow
+def test_two_machines_train_as_one(clone, tmp_path, lm_data):
+    """Processes of one each, which meet at a port: the same losses, and twice the batches."""
+    (tmp_path / "own.yaml").write_text(CONFIG)
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(probe.getsockname()[1])}
+
+    def trained(folder, variables):
+        given = ("own", f"task.data={lm_data}", f"checkpoint.save_dir={folder}", "model.dropout=0")
+        return clone.run("train.sh", *given, cwd=tmp_path, **variables).stderr
+
+    with ThreadPoolExecutor() as pool:
+        of_two = [{"WORLD_SIZE": "2", "RANK": str(rank), **meeting} for rank in range(2)]
+        said = [*pool.map(trained, ["two"] * 2, of_two)]
+    trained("one", {})
+    assert all("train: 320 tokens per update = 2 x 160 x 1 " in each for each in said)
+    one, two = (read_log(tmp_path / run / "train.log", "train_inner")[0] for run in ("one", "two"))
+    for name in ("loss", "wpb", "num_updates", "rare_tokens"):
+        assert [each.get(name) for each in one] == [each.get(name) for each in two]
+    assert len(one) == 6 and (tmp_path / "two" / "done").is_file()
 
 
 @pytest.fixture
@@ -93,6 +118,20 @@ def test_an_update_keeps_its_tokens(launch, config, gpus, tokens, batches):
     assert command[0].endswith("fairseq-hydra-train")
     for option in ("distributed_init_method='tcp://localhost:", "on_all_dp_ranks=true"):
         assert (option in line) == (gpus > 1)
+
+
+def test_two_machines_of_four_are_eight(launch, monkeypatch):
+    found = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "first"}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    status, _, said = launch(AGG, gpus=8)
+    assert status == 2 and "MASTER_PORT= LOCAL_WORLD_SIZE=1; expected all of them" in said
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    _, command, said = launch(AGG, "--gpus", "4", gpus=8)
+    assert "train: 32,768 tokens per update = 8 x 4,096 x 1 " in said
+    assert command[:2] == ["env", "CUDA_VISIBLE_DEVICES=0,1,2,3"]
+    for option in ("world_size=8", "rank=4", "init_method='tcp://first:29500'"):
+        assert f"distributed_training.distributed_{option}" in command
 
 
 def test_numbers_of_gpus_that_would_be_another_training_are_refused(launch):

@@ -13,6 +13,7 @@ from fairseq.models import FairseqLanguageModel, distributed_fairseq_model
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
+from agg_fairseq.data import binarized
 from agg_fairseq.data.binarized import load_dictionary
 from tests.conftest import ROOT, called, options_of_workers
 from tests.forking import processes
@@ -105,14 +106,19 @@ def record_training(*arguments, out_of_memory_at=None):
 
     `updates`: of each, the tensors after it, and the numbers of `micro_batches` and `dummies`.
     `collectives`: (name, bytes, data type) of each that this package asked for, in order.
+    `counts`: how often the training split was counted.
     """
-    record, seen = {"updates": [], "collectives": []}, Counter()
+    record, seen = {"updates": [], "collectives": [], "counts": 0}, Counter()
 
     def update(original, trainer, *arguments, **options):
         seen.clear()
         result = original(trainer, *arguments, **options)
         record["updates"].append(tensors_of(trainer) | seen)
         return result
+
+    def count(original, *arguments):
+        record["counts"] += 1
+        return original(*arguments)
 
     def micro_batch(original, *arguments, ignore_grad=False, **options):
         seen.update(micro_batches=1, dummies=int(ignore_grad))
@@ -144,6 +150,7 @@ def record_training(*arguments, out_of_memory_at=None):
         for owner, name, wrapper in [
             (Trainer, "train_step", update),
             (FairseqTask, "train_step", micro_batch),
+            (binarized, "_training_counts", count),
             (FairseqLanguageModel, "forward", forward),
             (distributed_fairseq_model, "DistributedDataParallel", on_a_cpu),
             *((torch.distributed, name, collective) for name in COLLECTIVES),
@@ -222,6 +229,7 @@ def test_two_workers_train_as_one_with_the_joined_batch(of_two, checkpoint, lm_d
             sums = 6 + sum(update["micro_batches"] for update in worker["updates"])
         assert worker["collectives"] == [counts] * sums
     assert one["collectives"] == []
+    assert [worker["counts"] for worker in two] == [one["counts"], 0]
 
 
 def test_the_current_batch_survives_a_worker_without_memory(of_two):

@@ -4,13 +4,18 @@ import json
 import math
 import sys
 import warnings
+from unittest.mock import patch
 
 import pytest
 import torch
 
+from agg_fairseq import plots
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES
+from agg_fairseq.data import fairseq_logs
 from agg_fairseq.errors import UserError
+from agg_fairseq.evaluation import isotropy
 from agg_fairseq.fairseq_plugin.models import from_checkpoint
 from agg_fairseq.metrics.groups import MASS_GROUPS, UNSEEN
 from agg_fairseq.result import Result
@@ -94,6 +99,20 @@ def test_empty_groups_and_names_like_markup(picture, inputs, tmp_path, capsys, m
     assert f"<!-- {'I(W) ' * (picture == 'isotropy')}unseen -->" in text
     for name in names:
         assert f"<!-- {'w0, ' * (picture == 'similarity')}{name} -->" in text
+
+
+def test_logs_are_read_once_and_eigenvectors_are_those_of_the_table(lm_runs, lm_data):
+    models = open_models([lm_runs / "mle", lm_runs / "agg"])
+    with (
+        patch.object(fairseq_logs, "read_lines", wraps=fairseq_logs.read_lines) as reads,
+        patch.object(torch.linalg, "eigh", wraps=torch.linalg.eigh) as solves,
+    ):
+        isotropy(models, lm_data)
+        solved = solves.call_count
+        plots.projection(models, lm_data)
+        plots.singular_values(models)
+        plots.learning_curves({"mle": lm_runs / "mle" / "train.log"})
+    assert solves.call_count == solved and reads.call_count == 1
 
 
 def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):

@@ -97,12 +97,12 @@ def test_a_log_of_training_is_read_in_both_forms(tmp_path):
         "done training in 3 seconds\n"
         '{"epoch": 1, "update": 0.7, "lo'
     )
-    inner = read_log(log)
+    inner, valid, train = read_log(log, "train_inner", "valid", "train")
     assert [(entry["num_updates"], entry["loss"]) for entry in inner] == [(10, 3.5), (20, 3.0)]
     assert inner[0]["rare_tokens"] == 7 and "isotropy" not in inner[0]
-    assert read_log(log, "valid")[0]["loss"] == 2.0 and read_log(log, "train")[0]["loss"] == 2.5
+    assert valid[0]["loss"] == 2.0 and train[0]["loss"] == 2.5
     with pytest.raises(UserError, match="found no 'valid1' lines"):
-        read_log(log, "valid1")
+        read_log(log, "train", "valid1")
 
 
 def test_what_is_trained_again_replaces_what_was(tmp_path):
@@ -116,4 +116,5 @@ def test_what_is_trained_again_replaces_what_was(tmp_path):
         ([*lines, lines[0]], [(10, 9)]),
     ):
         log.write_text("\n".join(written))
-        assert [(entry["num_updates"], entry["loss"]) for entry in read_log(log)] == expected
+        (entries,) = read_log(log, "train_inner")
+        assert [(entry["num_updates"], entry["loss"]) for entry in entries] == expected

@@ -57,6 +57,7 @@ def test_options_exist():
         files += (ROOT / name).rglob("*.py")
     text = "\n".join(path.read_text(errors="replace") for path in files)
     known = {"--no-build-isolation", "--strict"}  # of pip and twine
+    known |= {"--nodes", "--ntasks-per-node", "--gpus-per-node", "--wrap"}  # of Slurm
     known |= {*re.findall(r"--[a-z][\w-]*", text)}
     for field in re.findall(r"^    ([a-z]\w*): ", text, re.MULTILINE):
         known.add("--" + field.replace("_", "-"))
@@ -354,18 +355,12 @@ def ratios(rows, name, to):
     return [values[0] / rows[to][size][0] for size, values in rows[name].items() if values]
 
 
-def performance_on_a_gpu():
-    of, of_f2, about = results("gpu-criterions"), results("gpu-f2"), facts("gpu-criterions")
+def performance():
+    of, of_f2 = results("gpu-criterions"), results("gpu-f2")
     yield f"mle takes {span(ratios(of, 'mle', 'compiled cross_entropy'), 2)} times"
     yield f"agg takes {span(ratios(of, 'agg', 'mle'), 2)} times as long as mle"
     liger, cut = ratios(of, "mle", "liger-kernel")[1], ratios(of, "mle", "cut-cross-entropy")[2]
     yield f"mle takes {liger:.2f} times as long as Liger at the second size, and {cut:.2f} times as"
-    (alone,), earlier = about["alone"]["ms"].values(), about["earlier run"]["ms"].values()
-    words = "{compiled cross_entropy:.3g} ms, mle {mle:.3g}, agg {agg:.3g}"
-    yield f"torch.compile {words.format_map(alone)}, unlikelihood {alone['unlikelihood']}"
-    larger, unpadded = earlier
-    yield f"torch.compile {words.format_map(larger)}"
-    yield f"{unpadded['compiled cross_entropy']} ms, {unpadded['mle']:.2f}, {unpadded['agg']}"
     to_mle = ratios(of_f2, "MefMax", "mle")
     yield f"MefMax takes {to_mle[0]:.2f} and {to_mle[1]:.2f} times as long as mle"
     of_alone = facts("gpu-f2")
@@ -375,13 +370,8 @@ def performance_on_a_gpu():
     yield f"{third['MefMax']} ({third['mle']})"
     smoothed = ratios(of_f2, "MefMax, label smoothing 0.1", "mle")
     yield f"With label smoothing, it takes {span(smoothed)} times"
-    for decoding in ("joint", "greedy-class", "sample-class"):
-        found = []
-        for end in ("1 per step", "160 per step"):
-            full = f"generation, full softmax, {end}"
-            found += ratios(of_f2, f"generation, {decoding}, {end}", full)
-        takes = f"takes {span(found)} times as long as the full softmax"
-        yield f"{decoding} {takes if decoding == 'joint' else span(found)}"
+    process, _, checkpoint = facts("commands")["window"]["3,150"]
+    yield f"adds {process:.0f} MiB to a process and {checkpoint:.0f} to a checkpoint"
 
 
 def huggingface():
@@ -461,7 +451,7 @@ CLAIMS = {
     "docs/rule.md": rule,
     "docs/which-cure.md": which_cure,
     "docs/why.md": why,
-    "docs/performance.md": performance_on_a_gpu,
+    "docs/performance.md": performance,
     "docs/huggingface.md": huggingface,
     "docs/results.md": results_md,
     "examples/awd_lstm/README.md": awd_lstm,

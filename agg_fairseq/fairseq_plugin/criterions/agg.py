@@ -97,13 +97,13 @@ class AggCriterion(LikelihoodCriterion):
                 "a lower perplexity (docs/method.md); agg-fairseq groups tells how many updates "
                 "that takes"
             )
-        if has_workers() and torch.distributed.get_rank():
-            return  # the first worker counts, and says it
         try:
             counts = self.count_targets(self.train_iterator.epoch)  # of as many updates
         except UserError as error:
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return
+        if has_workers() and torch.distributed.get_rank():
+            return  # the first worker says it
         alpha, fraction, occurs = self.objective.alpha, self.objective.rare_fraction, counts > 0
         threshold = f"rare fraction {fraction:g}" if alpha is None else f"alpha {alpha:g}"
         # On the CPU, where the counts are.
