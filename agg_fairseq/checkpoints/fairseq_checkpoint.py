@@ -200,7 +200,8 @@ def allow_plain_values() -> None:
 def _load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(
-            f"{path}: found no such file; expected a checkpoint, such as {BEST} of a run"
+            f"{path}: found no such file; expected a checkpoint, such as {BEST} of a run, or a model "
+            "of transformers"
         )
     allow_plain_values()
     try:

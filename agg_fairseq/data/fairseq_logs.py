@@ -110,7 +110,7 @@ def read_log(
         if not entries:
             raise UserError(
                 f"{path}: found no {tag!r} lines; expected a log of fairseq-train "
-                "--log-format json --log-file"
+                "--log-format json --log-file, of at least --log-interval (100) updates"
             )
     return [*found.values()]
 

@@ -1,6 +1,6 @@
 # Options:
 #   --tokenizer T   words: all words of the text, or the most frequent --vocabulary N;
-#                   sentencepiece: --vocabulary N sub-words (default: 30000, as Choi et al. 2020);
+#                   sentencepiece: --vocabulary N sub-words (default: 30000, as Choi et al. 2020; of scripts/text 8000);
 #                   gpt2: GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur
 #   --tokens-of DIR instead: the tokenizer and the dictionary of another prepared folder, to fine-tune its models
 #   --output DIR    the prepared folder (default: data/CORPUS-TOKENIZER)

@@ -379,6 +379,8 @@ def huggingface():
     yield f"{mle} with mle, {beta2} with mle and 0.999, {agg} with agg (window of 20)"
     yield f"{bias} with agg and a fixed bias"
     yield f"{both} with the bias and 0.999"
+    _, old_text, agg_with_added, *_ = added_tokens()
+    yield from (old_text, agg_with_added)
 
 
 def results_md():
