@@ -80,7 +80,10 @@ def last_checkpoints(folder: Path, last: int, by: str) -> list[Path]:
         if match := NAMES[by].fullmatch(path.name):
             numbers[path] = int(match[1])
     if not numbers:
-        raise UserError(f"{folder}: found no checkpoints by {by}; try another --by")
+        raise UserError(
+            f"{folder}: found no checkpoints by {by}; try another --by, or train with "
+            "--save-interval-updates, or without --no-epoch-checkpoints"
+        )
     if len(numbers) < last:
         logger.warning(f"{folder}: found {len(numbers)} checkpoints by {by} of the last {last}")
     return sorted(numbers, key=numbers.__getitem__, reverse=True)[:last]
