@@ -204,7 +204,7 @@ def test_checkpoints_to_average_are_expected_before_anything_is_trained(monkeypa
     monkeypatch.setattr("sys.stdin", plan)
     train.main(["--check", "--dry-run"])
     plan.append("agg-fairseq average-checkpoints s --last 5 --by update")
-    with pytest.raises(UserError, match="found checkpoint.save_interval_updates=20 for 10 updates"):
+    with pytest.raises(UserError, match="found checkpoint.save_interval_updates=23 for 10 updates"):
         train.main(["--check", "--dry-run"])
 
 
