@@ -23,10 +23,7 @@ def good_checkpoint(lm_runs):
     ("change", "words"),
     [
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
-        (
-            lambda state: state.pop("model"),
-            "found args, cfg, ",
-        ),
+        (lambda state: state.pop("model"), "found args, cfg, "),
         (diverge, "found an infinity or NaN"),
         (
             lambda state: state["cfg"]["task"].update(tokens_per_sample=8),

@@ -15,13 +15,7 @@ from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
 from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
-from agg_fairseq.metrics import (
-    align_sim,
-    geometry,
-    isotropy,
-    orthogonal_align_sim,
-    singular_values,
-)
+from agg_fairseq.metrics import align_sim, geometry, isotropy, orthogonal_align_sim, singular_values
 from tests.commands import (
     LANGUAGE_MODEL,
     TRANSLATION,

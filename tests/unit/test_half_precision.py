@@ -7,12 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from agg_fairseq.f2 import (
-    TokenClasses,
-    equal_frequency,
-    factorized_cross_entropy,
-    joint_log_prob,
-)
+from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
 from agg_fairseq.functional import (
     Gates,
     Likelihood,
