@@ -133,6 +133,7 @@ def test_training_pairs_are_kept_by_their_lengths(tmp_path):
         assert (len(one.split()), len(other.split())) == pair
 
 
+@pytest.mark.slow
 def test_preparation_with_sentencepiece(corpus, tmp_path):
     options = ("--tokenizer", "sentencepiece", "--vocabulary", "300")
     prepare("wmt14_en_de", "--from", str(corpus), "--output", "out", *options, cwd=tmp_path)
@@ -151,6 +152,7 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
     assert bpe == {"kind": "sentencepiece", "sentencepiece_model": model}
 
 
+@pytest.mark.slow
 def test_archives_of_wmt(tmp_path):
     """Those of another digest are taken with a warning, if they are given."""
     for name, members in ARCHIVES.items():

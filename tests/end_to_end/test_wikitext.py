@@ -116,6 +116,7 @@ def test_a_text_and_another_one_in_its_tokens(tmp_path):
     assert "found no manifest.json there" in refused("text", "--tokens-of", "new", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_documentation_of_python(tmp_path):
     prepare("text", "--output=out", "--vocabulary=1000", cwd=tmp_path)
     words = 0
