@@ -56,6 +56,9 @@ EVERY_CRITERION = {
 }  # fmt: skip
 """Those of one softmax over all tokens, with options that fit the small data."""
 TIED = "--share-decoder-input-output-embed"
+ADAPTIVE = (
+    "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40".split()
+)
 
 LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
 MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()

@@ -103,8 +103,6 @@ def test_validation_from_the_training_pairs(corpus, tmp_path):
     del whole[99::100]
     assert read_lines(out / "plain" / "train.en") == whole
     assert not (out / "reference" / "valid.de").exists()
-    error = refused("wmt14_en_de", *options, cwd=tmp_path)
-    assert "other settings: tokenizer=moses validation=train" in error
 
 
 def test_training_pairs_are_kept_by_their_lengths(tmp_path):

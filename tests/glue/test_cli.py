@@ -53,7 +53,6 @@ def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
         ("isotropy", "c.pt", "--groups", "frequency", "--groups: found it without --data or --tr"),
         ("bleu", "log", "--moses", "de", "--moses: found it without --reference; expected both"),
         ("bleu", "log", "--tokenize", "zh", "--tokenize: found it without --reference"),
-        ("groups", lm_data, "--epochs", 2, "--epochs: found it without --beta2; expected both"),
         (*texts, "--bpe", "gpt2", "--bpe: found it without --prefixes; expected both"),
         (*texts, "--prefixes", "p", "--split", "valid", "--split: found it with --prefixes, which"),
         (*texts, "--prefixes", "p", "--bpe-codes", "c", "--bpe-codes: found it with --bpe words"),

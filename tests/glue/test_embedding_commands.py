@@ -56,7 +56,6 @@ def test_models_of_other_vocabularies_are_refused(translator, lm_runs, lm_data, 
     for *arguments, words in (
         (model, translator, "--data", lm_data, "found no language pair; expected one train.X-Y.X"),
         (model, translator, "--data", mt_data, "(en-de); expected models of one task"),
-        (model, "--data", lm_data, "--train-text", "text", "of fairseq alone with --data"),
     ):
         assert words in refused(capsys, "isotropy", *arguments)
 

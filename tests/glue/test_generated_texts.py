@@ -15,16 +15,15 @@ from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.commands import cells, read_result, refused, run, save_model, table
 from tests.conftest import read_lines, write_lines
-from tests.small_trainings import build
+from tests.small_trainings import ADAPTIVE, build
 
 PAD, BOS = 1, 0
 LENGTHS = ("--prefix-length", 5, "--length", 9)
-ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
 
 
 @pytest.mark.grid(1)
 @pytest.mark.parametrize(
-    "options", [(), ("--decoder-learned-pos",), ADAPTIVE.split()], ids=["", "learned", "adaptive"]
+    "options", [(), ("--decoder-learned-pos",), ADAPTIVE], ids=["", "learned", "adaptive"]
 )
 def test_greedy_continuation_equals_a_full_forward_per_step(lm_data, options):
     model = build(lm_data, "--criterion", "mle", *options)[2].eval()

@@ -15,14 +15,13 @@ from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from agg_fairseq.metrics.groups import GROUPS
 from tests.commands import refused, run, save_model, table
 from tests.conftest import preprocessed
-from tests.small_trainings import F2_LM, LM, MT, TIED
+from tests.small_trainings import ADAPTIVE, F2_LM, LM, MT, TIED
 
 MLE = (*LM, "--criterion", "mle")
 UNIGRAM = (*MLE, "--arch", "transformer_lm_unigram")
-ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
 KINDS = {
     "softmax": MLE,
-    "adaptive": (*LM, *ADAPTIVE.split()),
+    "adaptive": (*LM, *ADAPTIVE),
     "bias": UNIGRAM,
     "f2": (*F2_LM, "--criterion", "f2_softmax"),
     "translation": (*MT, "--criterion", "mle"),

@@ -173,6 +173,8 @@ def test_a_state_of_another_method_is_refused():
         (AgpsObjective, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
         (AgpsObjective, {"rare_rank": 28, "excluded": EXCLUDED}, r"\[0, 28\), as many tokens"),
         (Objective, {"ul_alpha": -1.0}, "ul_alpha of at least 0, got -1"),
+        (Objective, {"adv_epsilon": float("nan")}, "adv_epsilon of at least 0"),
+        (Objective, {"label_smoothing": 1.1}, r"\[0, 1\]"),
     ],
 )
 def test_options_out_of_range(kind, options, message):
