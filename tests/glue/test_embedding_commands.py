@@ -54,7 +54,7 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
 def test_models_of_other_vocabularies_are_refused(translator, lm_runs, lm_data, mt_data, capsys):
     model = lm_runs / "mle" / "checkpoint_last.pt"
     for *arguments, words in (
-        (model, translator, "--data", lm_data, "found no language pair; expected one train.X-Y.X"),
+        (model, translator, "--data", lm_data, "found no language pair"),
         (model, translator, "--data", mt_data, "(en-de); expected models of one task"),
     ):
         assert words in refused(capsys, "isotropy", *arguments)
@@ -208,8 +208,8 @@ def test_word_commands_refuse(data, checkpoint, scored, tmp_path, capsys, monkey
     for command, *arguments, words in (
         ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
         ("word-similarity", "--datasets", "MEN", "/word-similarity/MEN.txt: unreadable"),
-        ("word-similarity", "--datasets", empty, "empty: found no pairs; expected lines of word"),
-        ("word-similarity", "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'; expected"),
+        ("word-similarity", "--datasets", empty, "empty: found no pairs"),
+        ("word-similarity", "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'"),
         ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
     ):
         given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)

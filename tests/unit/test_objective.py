@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 
-from agg_fairseq.functional import (
-    agg_gates,
-    rare_tokens,
-)
+from agg_fairseq.functional import agg_gates, rare_tokens
 from agg_fairseq.objective import AggObjective, AgpsObjective, FaceObjective, Objective
 from agg_fairseq.objective.face import face_weights
 
