@@ -157,6 +157,7 @@ CALIBRATED = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("kind", CALIBRATED)
 def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_path):
     """On any split, its measures are those that `perplexity` predicts with offsets."""

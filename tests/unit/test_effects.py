@@ -14,6 +14,7 @@ from agg_fairseq.f2 import FactorizedSoftmax, choose_class, decoupled_log_prob, 
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 
+pytestmark = pytest.mark.slow
 V, D, CLUSTERS, UPDATES, TOKENS = 1000, 16, 10, 600, 32
 
 
@@ -110,7 +111,6 @@ EFFECTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.grid(1)  # that of AGG
 @pytest.mark.parametrize(("method", "options", "expected"), EFFECTS)
 def test_effect(method, options, expected):
     """Perplexity in total and within each group, and the number of sampled tokens, over those of
@@ -121,7 +121,6 @@ def test_effect(method, options, expected):
         assert least < change < most, name
 
 
-@pytest.mark.slow
 def test_a_larger_beta2_works_through_the_embedding_alone():
     everywhere, of_W = trained(beta2=0.999), trained(beta2_of_W=0.999)
     assert of_W["total"] == pytest.approx(everywhere["total"], rel=0.01)
