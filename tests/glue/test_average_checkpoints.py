@@ -84,7 +84,7 @@ def test_average_checkpoints_refuses(trained, tmp_path, capsys):
     for *arguments, words in (
         (a, each_once),
         (a, b, a, each_once),
-        (tmp_path, "found no checkpoints by epoch; try another --by"),
+        (tmp_path, "found no checkpoints by epoch"),
         (a, b, "--output", linked, "found an input, which would be written over"),
         (a, b, "--output", trained / "checkpoint10.pt", "found a file; add --force to replace it"),
         (a, diverged, "bad.pt: found an infinity or NaN in decoder."),

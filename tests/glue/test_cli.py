@@ -23,10 +23,7 @@ def good_checkpoint(lm_runs):
     ("change", "words"),
     [
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
-        (
-            lambda state: state.pop("model"),
-            "found args, cfg, ",
-        ),
+        (lambda state: state.pop("model"), "found args, cfg, "),
         (diverge, "found an infinity or NaN"),
         (
             lambda state: state["cfg"]["task"].update(tokens_per_sample=8),
@@ -34,7 +31,7 @@ def good_checkpoint(lm_runs):
         ),
         (
             lambda state: state["cfg"]["task"].update(_name="masked_lm"),
-            "found a model of the task masked_lm; expected language_modeling or translation",
+            "found a model of the task masked_lm",
         ),
     ],
 )
@@ -54,10 +51,9 @@ def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
         ("plot", "singular-values", "c.pt", "--output", tmp_path / "x.docx", ".png, .svg, .pdf"),
         ("isotropy", "missing.pt", "missing.pt: found no such file"),
         ("isotropy", "c.pt", "--groups", "frequency", "--groups: found it without --data or --tr"),
-        ("bleu", "log", "--moses", "de", "--moses: found it without --reference; expected both"),
+        ("bleu", "log", "--moses", "de", "--moses: found it without --reference"),
         ("bleu", "log", "--tokenize", "zh", "--tokenize: found it without --reference"),
-        ("groups", lm_data, "--epochs", 2, "--epochs: found it without --beta2; expected both"),
-        (*texts, "--bpe", "gpt2", "--bpe: found it without --prefixes; expected both"),
+        (*texts, "--bpe", "gpt2", "--bpe: found it without --prefixes"),
         (*texts, "--prefixes", "p", "--split", "valid", "--split: found it with --prefixes, which"),
         (*texts, "--prefixes", "p", "--bpe-codes", "c", "--bpe-codes: found it with --bpe words"),
         (*given, "--bos", "or --text, with --train-text and --bos"),

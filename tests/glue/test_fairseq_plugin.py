@@ -11,6 +11,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils, indexed_dataset
+from fairseq.dataclass import utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.trainer import Trainer
@@ -33,7 +34,16 @@ from agg_fairseq.metrics import frequency_mass_groups
 from agg_fairseq.plots import frequencies
 from tests.commands import LANGUAGE_MODEL, TRANSLATION, save_checkpoint
 from tests.conftest import ROOT, USER_DIR, run_command
-from tests.small_trainings import COMMON, LM, MT, batches, build, configuration, trainer_for
+from tests.small_trainings import (
+    COMMON,
+    LM,
+    MT,
+    batches,
+    build,
+    configuration,
+    hydra_compose,
+    trainer_for,
+)
 from tests.unit.test_pages import PAGES, README
 
 PROGRAM = """
@@ -269,6 +279,13 @@ def test_counts_of_every_format(implementation, lm_data, tmp_path):
         (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:-4])
         with pytest.raises(UserError, match="bytes, where the .idx says"):
             count_split(tmp_path, dictionary)
+
+
+def test_small_trainings_have_the_configuration_that_hydra_composes(tmp_path, monkeypatch):
+    given = (tmp_path / "it's", "--criterion", "agg", "--adam-betas", "(0.9, 0.98)")
+    found = configuration(*given, base=MT)
+    monkeypatch.setattr(utils, "compose", hydra_compose)
+    assert found == configuration(*given, base=MT)
 
 
 def test_the_pages_name_every_criterion():

@@ -51,7 +51,7 @@ def test_embedding_adam_has_another_beta2(lm_data):
 
 def test_are_refused_with_bmuf(lm_data, capsys):
     options = (*COUPLED, "--use-bmuf", "--criterion", "cross_entropy")
-    assert "found --use-bmuf; expected one of" in one_line(capsys, trainer_for, lm_data, *options)
+    assert "found --use-bmuf" in one_line(capsys, trainer_for, lm_data, *options)
 
 
 def test_everything_else_is_the_adam_of_fairseq(lm_data):

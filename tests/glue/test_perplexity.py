@@ -15,14 +15,13 @@ from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from agg_fairseq.metrics.groups import GROUPS
 from tests.commands import refused, run, save_model, table
 from tests.conftest import preprocessed
-from tests.small_trainings import F2_LM, LM, MT, TIED
+from tests.small_trainings import ADAPTIVE, F2_LM, LM, MT, TIED
 
 MLE = (*LM, "--criterion", "mle")
 UNIGRAM = (*MLE, "--arch", "transformer_lm_unigram")
-ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
 KINDS = {
     "softmax": MLE,
-    "adaptive": (*LM, *ADAPTIVE.split()),
+    "adaptive": (*LM, *ADAPTIVE),
     "bias": UNIGRAM,
     "f2": (*F2_LM, "--criterion", "f2_softmax"),
     "translation": (*MT, "--criterion", "mle"),
@@ -122,7 +121,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
         (runs, PlainText("test.txt"), None, "models of fairseq alone with --data"),
         ({"m": short}, pairs, None, "train: found [0-9]+ of 80 pairs of more than 6 or 6 tokens"),
         (runs, blocks, None, "found 17, 0 of them context, and 16 positions of the model"),
-        ({"m": part}, text, None, "p.pt: found --output-dictionary-size 20; expected a model"),
+        ({"m": part}, text, None, "p.pt: found --output-dictionary-size 20"),
     ):
         with pytest.raises(UserError, match=message):
             perplexity(models, scored, calibrate=fitted_on)
@@ -133,7 +132,7 @@ def test_texts_longer_than_the_positions_of_a_model(runs, lm_data, tmp_path):
     found = generate_texts(runs["mle"], **given, max_texts=1)
     assert "|length:9|beyond-positions:16|" in found.signature, "sinusoids go on"
     learned = random_checkpoint(tmp_path / "l.pt", lm_data, *LM, "--decoder-learned-pos")
-    with pytest.raises(UserError, match="found 16 positions; expected 17, as many as a text has"):
+    with pytest.raises(UserError, match="found 16 positions"):
         generate_texts(learned, **given)
 
 
@@ -158,6 +157,7 @@ CALIBRATED = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("kind", CALIBRATED)
 def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_path):
     """On any split, its measures are those that `perplexity` predicts with offsets."""
@@ -216,7 +216,7 @@ def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, 
 
 def test_calibrate_refuses_models_and_texts(lm_data, mt_data, tmp_path):
     f2 = random_checkpoint(tmp_path / "f2.pt", lm_data, *KINDS["f2"])
-    with pytest.raises(UserError, match="found a model transformer_lm_f2; expected a transformer_"):
+    with pytest.raises(UserError, match="found a model transformer_lm_f2"):
         calibrate(f2, lm_data, tmp_path / "out.pt")
     pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, *KINDS["translation"])
     with pytest.raises(UserError, match="found no .* targets.*; give a text with some of each"):

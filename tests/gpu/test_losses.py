@@ -1,6 +1,5 @@
 """Every loss and dtype on a GPU beside float64 on the CPU; deterministic mode; what waits."""
 
-import copy
 import warnings
 
 import pytest
@@ -195,32 +194,6 @@ def test_factorized_cross_entropy(layout, smoothing, merged, dtype, sizes, devic
         device, dtype, 128.0,
     )  # fmt: skip
     assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_joint_and_decoupled_log_probabilities_are_those_of_the_cpu(layout, device):
-    layer = FactorizedSoftmax(D, factorized(layout))
-    other = copy.deepcopy(layer).to(device)
-    h = torch.randn(5, 7, D)
-    expected = f2.joint_log_prob(h, layer.weight, layer.class_weight, layer.classes)
-    found = f2.joint_log_prob(h.to(device), other.weight, other.class_weight, other.classes)
-    assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
-    towards = torch.randn_like(expected)
-    (expected * towards).sum().backward()
-    (found * towards.to(device)).sum().backward()
-    for one, two in zip(layer.parameters(), other.parameters(), strict=True):
-        assert_close(two.grad.cpu(), one.grad, rtol=1e-4, atol=1e-4)
-    chosen = f2.choose_class(h, layer.class_weight, sample=False)
-    sampled = f2.choose_class(h.to(device), other.class_weight, sample=True)
-    assert sampled.shape == chosen.shape
-    expected, found = (
-        f2.decoupled_log_prob(
-            h.to(one.weight.device), one.weight, one.class_weight, one.classes,
-            chosen.to(one.weight.device),
-        )
-        for one in (layer, other)
-    )  # fmt: skip
-    assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
 # Updates, states, bits and waits

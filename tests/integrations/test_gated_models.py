@@ -90,7 +90,6 @@ def test_options_that_are_refused():
     for options, words in (
         ({"method": "face"}, "expected agg or agps, without terms of the loss"),
         ({"label_smoothing": 0.1, "cosreg_gamma": 1.0}, "got agg, cosreg_gamma, label_smoothing"),
-        ({"alpha": 1.5}, "between 0 and 1"),
         ({"excluded": [0, -1]}, "expected excluded in"),
         ({"tokenizer": SimpleNamespace()}, "found the slow tokenizer SimpleNamespace"),
     ):

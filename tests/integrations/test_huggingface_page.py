@@ -107,17 +107,6 @@ def test_resizing_loses_a_separate_output_layer(tied):
     assert (model.lm_head.weight is model.transformer.wte.weight) is tied
 
 
-@pytest.mark.parametrize("options", [{}, {"use_cache": False}])
-def test_packed_texts_see_each_other_with_a_cache(options):
-    transformers, model = pytest.importorskip("transformers"), untied().eval()
-    texts = [dataset(1, length)[0]["input_ids"] for length in (12, 8)]
-    batch = [{"input_ids": ids.tolist()} for ids in texts]
-    packed = transformers.DataCollatorWithFlattening()(batch)
-    expected = sum(summed_loss(model, ids) for ids in texts) / 18
-    is_equal = torch.isclose(model(**packed, **options).loss, expected, rtol=1e-5)
-    assert is_equal.item() is bool(options)
-
-
 def test_a_loss_with_a_term_of_the_embedding(tmp_path):
     """The term counts once per update, of which a micro-batch has a share."""
     model, given = gpt2(), batch(ignored=[(0, 3)])

@@ -172,5 +172,5 @@ def test_options_of_from_pretrained_and_what_is_refused(tmp_path, text, capsys):
     for name in ("transformer.ln_f.weight", "transformer.ln_f.bias", "lm_head.weight"):
         del tensors[name]
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match="found no transformer.ln_f.bias; expected all parameters"):
+    with pytest.raises(UserError, match="found no transformer.ln_f.bias"):
         load_pretrained(tmp_path)

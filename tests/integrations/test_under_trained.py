@@ -71,7 +71,7 @@ def test_what_is_printed_of_transformers(tmp_path, capsys):
     assert "have a norm of" in printed(capsys, *matrix, "--unused", 3)
     for *arguments, message in (
         (*matrix, "--train-text", text, "tokenizer.json: found no such file"),
-        (*matrix, "--unused", 216, "--unused: found [216]; expected rows from 0 to 215 of"),
+        (*matrix, "--unused", 216, "--unused: found [216]"),
     ):
         with pytest.raises(SystemExit):
             printed(capsys, *arguments)

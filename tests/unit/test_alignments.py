@@ -47,13 +47,13 @@ def test_only_an_eos_at_the_end_is_left_out():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"0-0\n0-0\n", "links: found too few lines; expected 3"),
-        (b"\n\n\n0-0\n", "links: found more lines; expected 3"),
+        (b"0-0\n0-0\n", "links: found too few lines"),
+        (b"\n\n\n0-0\n", "links: found more lines"),
         (b"\n\n\n", "links: found no link"),
         (b"0-0\n0-1\n0-0\n", "line 2: found '0-1'; .* between 1 source and 1 target"),  # its eos
         (b"0-0\n0-1\n0-0\n"[:4] + b"0-0\n0-9\n", "line 3: found '0-9'; .* between 2 source and 3"),
         *(
-            (f"0-0\n{bad}\n\n".encode(), f"links, line 2: found '{bad}'; expected links")
+            (f"0-0\n{bad}\n\n".encode(), f"links, line 2: found '{bad}'")
             for bad in ("1p0", "0-", "0- 0", "0 0", "0-0-0", "-0", "0--0", "0-0 0", "0-0 -0")
         ),
     ],
@@ -67,7 +67,7 @@ def test_sides_of_different_lengths_are_refused(monkeypatch):
     sides = iter([side_of(SOURCE), side_of(TARGET[:1])])
     monkeypatch.setattr(alignments, "load_dictionary", lambda *_: None)
     monkeypatch.setattr(alignments, "load_sentences", lambda *_: next(sides))
-    with pytest.raises(UserError, match="found sentences 3 of en and 1 of de; run fairseq-prep"):
+    with pytest.raises(UserError, match="found sentences 3 of en and 1 of de"):
         alignments.load_parallel("data", ("en", "de"))
 
 

@@ -9,11 +9,7 @@ from torch.utils._pytree import tree_leaves
 from agg_fairseq import metrics
 from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
 from agg_fairseq.fairseq_plugin.decoding import continuation
-from agg_fairseq.functional import (
-    Gates,
-    chunks,
-    cosine_regularizer,
-)
+from agg_fairseq.functional import Gates, chunks, cosine_regularizer
 from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
 from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from tests.losses import gated

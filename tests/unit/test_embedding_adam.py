@@ -7,11 +7,7 @@ from torch.testing import assert_close
 from agg_fairseq.optim import EmbeddingAdam
 
 OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.1}
-KINDS = {
-    "own": {},
-    "beta2": {"betas": (0.9, 0.9995)},
-    "coupled": {"coupled": True},
-}
+KINDS = {"own": {}, "beta2": {"betas": (0.9, 0.9995)}, "coupled": {"coupled": True}}
 
 
 def oracle(weight, gradients, *, coupled=False, lr, betas, eps, weight_decay):
@@ -34,11 +30,6 @@ def trained(weight, gradients, group, **options):
         parameter.grad = gradient.clone()
         optimizer.step()
     return parameter.detach(), optimizer
-
-
-def test_defaults_are_those_of_fairseqs_adam():
-    expected = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "coupled": False}
-    assert EmbeddingAdam([torch.nn.Parameter(torch.zeros(2))]).defaults == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

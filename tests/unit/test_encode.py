@@ -66,10 +66,10 @@ def codes(tmp_path_factory):
     from subword_nmt.learn_bpe import learn_bpe
 
     folder, tokens = tmp_path_factory.mktemp("codes"), []
-    for language, lines in zip(("en", "de"), sentence_pairs(1000), strict=True):
+    for language, lines in zip(("en", "de"), sentence_pairs(300), strict=True):
         tokens += encode.encode("moses", language, lines)
     with open(folder / "codes", "w", encoding="utf-8") as file:
-        learn_bpe(tokens, file, 1000)
+        learn_bpe(tokens, file, 300)
     return folder, tokens
 
 

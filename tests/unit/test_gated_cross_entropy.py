@@ -265,15 +265,6 @@ def test_refuses_arguments(change, error, words):
         chunked(Likelihood(), **({"features": h, "weight": w, "target": y} | change))
 
 
-def test_refuses_options():
-    for options, words in (
-        ({"label_smoothing": 1.1}, r"\[0, 1\]"),
-        ({"adv_epsilon": float("nan")}, "adv_epsilon of at least 0"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            Objective(4, **options)
-
-
 def test_adversarial_training_of_certain_targets():
     """In float32, P' of the target rounds to 1, and a margin beyond the range of exp: the
     likelihood stays exact."""

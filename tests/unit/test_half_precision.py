@@ -7,12 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from agg_fairseq.f2 import (
-    TokenClasses,
-    equal_frequency,
-    factorized_cross_entropy,
-    joint_log_prob,
-)
+from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
 from agg_fairseq.functional import (
     Gates,
     Likelihood,
@@ -22,7 +17,7 @@ from agg_fairseq.functional import (
     naive_gated_cross_entropy,
 )
 
-PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 128, 64
+PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 64, 64
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
@@ -159,7 +154,7 @@ def test_gated_gradients(dtype):
     rounded."""
     *leaves, y = problem(10, dtype)
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))
-    assert 30 < gates.rare[y].sum() < 100
+    assert 15 < gates.rare[y].sum() < 50
     options = {"gates": gates, "ignore_index": PAD}
     found = gradients(lambda h, w: gated_cross_entropy(h, w, y, **options, reduction="sum"), leaves)
     exact = exact_gradients(lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves)

@@ -6,13 +6,7 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 
-from agg_fairseq.functional import (
-    agg_gates,
-    cosine_regularizer,
-    naive_gated_cross_entropy,
-    previous_tokens,
-    rare_tokens,
-)
+from agg_fairseq.functional import agg_gates, rare_tokens
 from agg_fairseq.objective import AggObjective, AgpsObjective, FaceObjective, Objective
 from agg_fairseq.objective.face import face_weights
 
@@ -41,35 +35,6 @@ def loss_of(objective, seed, weight):
 def counts(*seeds):
     tokens = torch.cat([example(seed)[1].flatten() for seed in seeds])
     return torch.bincount(tokens[tokens >= 0], minlength=V)
-
-
-def test_the_terms_are_those_of_the_naive_implementation():
-    """All at once, in an update with gates; those of W count once per update, as the sum is divided
-    by its targets."""
-    terms = {"label_smoothing": 0.1, "ul_alpha": 0.5, "adv_epsilon": 0.2}
-    options = {"excluded": EXCLUDED, "padding_row": 0, "cosreg_gamma": 2.0, **terms}
-    objective, weight = AggObjective(V, rare_fraction=0.3, **options), embedding()
-    loss_of(objective, 1, weight)
-    objective.commit_update()
-    features, target = example(2)
-    features.requires_grad_()
-    output, gates = objective(features, weight, target), objective.gates(None)
-    cosreg = cosine_regularizer(weight, padding_row=0)
-    candidates = previous_tokens(target, -100)
-    expected = 2 * (target >= 0).sum() * cosreg + naive_gated_cross_entropy(
-        features, weight, target, gates=gates, candidates=candidates, **terms
-    )
-    torch.testing.assert_close(output.loss, expected)
-    found = torch.autograd.grad(output.loss, (features, weight))
-    torch.testing.assert_close(found, torch.autograd.grad(expected, (features, weight)))
-    assert output.logged["cosreg"] == (cosreg, 1)
-    assert output.logged["rare_share"] == (gates.rare.sum(), V)
-
-
-def test_defaults_are_those_of_the_papers():
-    agg, agps = AggObjective(V), AgpsObjective(V, rare_rank=3)
-    assert (agg.counter.window, agg.alpha, agg.which) == (1000, 0.03, "both")
-    assert agps.scaling == {"mu1": 500, "mu2": 20, "variant": "eq15"}
 
 
 def test_what_is_not_counted():
@@ -205,6 +170,8 @@ def test_a_state_of_another_method_is_refused():
         (AgpsObjective, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
         (AgpsObjective, {"rare_rank": 28, "excluded": EXCLUDED}, r"\[0, 28\), as many tokens"),
         (Objective, {"ul_alpha": -1.0}, "ul_alpha of at least 0, got -1"),
+        (Objective, {"adv_epsilon": float("nan")}, "adv_epsilon of at least 0"),
+        (Objective, {"label_smoothing": 1.1}, r"\[0, 1\]"),
     ],
 )
 def test_options_out_of_range(kind, options, message):

@@ -66,7 +66,7 @@ def test_the_first_folder_that_has_the_file_is_taken(tmp_path):
     content, err = fetch(tmp_path, "missing", "wrong")
     assert content is None
     assert err.endswith("/downloads: file\n")
-    assert "could not download file; run this again, or put in /" in err.splitlines()[-1]
+    assert "could not download file" in err.splitlines()[-1]
     assert fetch(tmp_path, "missing", "wrong", "right")[0] == CONTENT
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path)
     status, _, err = prepared(tmp_path)
     assert status == 0 and err.endswith("made is complete\n")
     status, _, err = prepared(tmp_path, settings="corpus=other")
-    assert status == 2 and "was prepared with other settings: corpus=some; remove it" in err
+    assert status == 2 and "was prepared with other settings: corpus=some" in err
 
 
 def test_a_run_waits_for_what_is_left_of_one_that_was_killed(tmp_path):

@@ -70,7 +70,7 @@ def test_values_are_not_rounded():
 def test_it_survives_json(result):
     found = Result.from_json(json.loads(json.dumps(result.json())))
     assert (found.json(), found.rows) == (result.json(), result.rows)
-    with pytest.raises(ValueError, match=f"found the schema 0; expected {SCHEMA}"):
+    with pytest.raises(ValueError, match="found the schema 0"):
         Result.from_json({**result.json(), "schema": 0})
 
 

@@ -15,6 +15,7 @@ from tests.reproducing import SCRIPTS
 PROGRAMS_OF_OTHERS = "awk cat echo fairseq-generate fairseq-preprocess grep shuf wc".split()
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize("size", ["paper", "small", "tiny"])
 def test_every_command_of_the_tables_can_be_run(size, tmp_path):
     """As DRY_RUN=1 prints it: there is such a program, with these options, and its files of the

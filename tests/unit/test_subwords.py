@@ -102,7 +102,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "codes", "said"),
     [
-        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE; expected --bpe fastbpe"),
+        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE"),
         ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
         ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
     ],

@@ -78,10 +78,10 @@ START = "checkpoint.finetune_from_model"
     [
         ({"common.seed": 2, START: ["../first/best.pt", "2"]}, None),
         ({"common.seed": 2, START: ["../other/best.pt", "2"]}, "found other settings (start max_update: 5, 6)"),
-        ({"common.seed": 1}, "agg: found the seeds [1, 1]; expected each once"),
+        ({"common.seed": 1}, "agg: found the seeds [1, 1]"),
         (
             {"common.seed": 2, "criterion.agg_alpha": 0.1},
-            "b/agg: found other settings (criterion.agg_alpha: 0.05, 0.1); expected trainings that",
+            "b/agg: found other settings (criterion.agg_alpha: 0.05, 0.1)",
         ),
     ],
 )  # fmt: skip

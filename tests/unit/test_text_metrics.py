@@ -51,7 +51,7 @@ def repeats_by_the_script(text):
     return max(counts) > 1 and (n >= 3 or max(counts) > 50)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from("ab"), max_size=4),
     st.lists(st.sampled_from("abc"), max_size=5),
@@ -74,7 +74,7 @@ def bleu_of_nltk(texts, order):
     return total / len(texts)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TEXTS)
 def test_self_bleu_against_nltk(texts):
     found = self_bleu(texts, 4)
