@@ -29,6 +29,8 @@ def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool =
 
     Reference: Mu and Viswanath (2018); Yu et al. (2022), Eq. 3.
     """
+    if not len(weight):
+        return math.nan
     vectors = torch.linalg.eigh(_gram(weight, center))[1]  # D x D, one in each column
     log_z, opposite = _log_z(weight, vectors)
     if center is not None:
