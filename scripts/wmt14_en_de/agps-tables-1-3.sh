@@ -19,7 +19,7 @@ words="optimum criminal happiness" after=(1000 2000 3000 4000)
 until="criterion.freeze_until=8000 optimization.max_update=24000 checkpoint.save_interval_updates=1000"
 case $SIZE in
   small) until="criterion.freeze_until=4000 optimization.max_update=12000 checkpoint.save_interval_updates=500" ;;
-  tiny) until=criterion.freeze_until=100 after=(5 10 20 40) words="man street water" ;;
+  tiny) until=criterion.freeze_until=100 after=(7 14 21 35) words="man street water" ;;
 esac
 
 corpus data/wmt14_en_de wmt14_en_de/prepare.sh
