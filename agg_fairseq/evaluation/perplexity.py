@@ -64,8 +64,9 @@ def perplexity(
     grouped, first, sizes = {}, {}, {}  # by vocabulary; the statistics of its first model
     for vocabulary in dict.fromkeys(vocabularies.values()):
         grouped[vocabulary] = _groups(vocabulary, groups, occurrences_in, tokens, as_published)
-        for part in dict.fromkeys([calibrate or text, text]):
-            sizes[vocabulary] = part.check(vocabulary)
+        if calibrate is not None:
+            calibrate.check(vocabulary)
+        sizes[vocabulary] = text.check(vocabulary)
     torch_device = find_device(device)
 
     rows: dict[str, dict[str, Any]] = {}

@@ -185,6 +185,7 @@ class TokenCounter(nn.Module):
             raise ValueError(f"TokenCounter: expected the window {self.window}, got {found}")
         self._slots.clear()
         self._open.zero_()
+        self.changes += 1
         self._arriving, self._open_updates, self.updates = None, 0, 0
         self.current.copy_(state["current"])
         if state["window"] is None:

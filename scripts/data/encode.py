@@ -21,7 +21,10 @@ from ..command import run
 
 Cut = Callable[[list[str]], Iterable[str]]  # of lines into their tokens, with spaces between
 BLOCK_LINES = 5000  # that are cut at a time
-OF_THREADS = ("words", "gpt2")  # are cut faster than other processes could be told of the lines
+THREADED = (
+    "words",
+    "gpt2",
+)  # by the threads of a library, or faster than lines reach other processes
 
 
 def words(_: str) -> Cut:
@@ -119,7 +122,7 @@ def encode(kind: str, argument: str, lines: Iterable[str], workers: int = 1) -> 
     rest = iter(lines)
     blocks = iter(lambda: [*islice(rest, BLOCK_LINES)], [])
     calls = (joblib.delayed(cut)(kind, argument, block) for block in blocks)
-    processes = 1 if kind in OF_THREADS else workers
+    processes = 1 if kind in THREADED else workers
     for encoded in joblib.Parallel(processes, return_as="generator")(calls):
         yield from encoded
 

@@ -67,7 +67,13 @@ def test_gates_come_from_the_updates_before(threshold):
     tokens are common."""
     objective = AggObjective(V, window=2, excluded=EXCLUDED, **threshold)
     first, *others = gates_of(objective, range(6))
-    assert copy.deepcopy(objective).gates(None).g1.equal(objective.gates(None).g1)
+    copied = copy.deepcopy(objective)
+    assert copied.gates(None).g1.equal(objective.gates(None).g1)
+    other = AggObjective(V, window=2)
+    gates_of(other, (7, 8))
+    copied.counter.load_state_dict(other.counter.state_dict())  # without that of the objective
+    expected = rare_tokens(counts(7, 8), 2, excluded=EXCLUDED, **threshold)
+    assert copied.gates(None).rare.equal(expected)
     assert first is None
     for number, gates in enumerate(others, 1):
         appearances = counts(*range(max(0, number - 2), number))
