@@ -1,11 +1,13 @@
 """What other optimizers than Adam do to rare tokens: trains small language models, the output
 embedding W by one optimizer and all else by another (docs/why.md).
 
-    python -m scripts.ours.optimizers TEXT W REST SEED RATE,… FOLDER/eval.json
+    python -m scripts.ours.optimizers TEXT W REST SEED RATE,… FOLDER/eval.json [UNITS]
 
-TEXT is a name of rule.py, and the model is the one there; W is a name of `OPTIMIZERS`, and REST is
-adamw, or muon for the matrices of the layers. Each peak learning rate of W makes a training, kept
-in FOLDER/RATE.json; eval.json is the one with the lowest perplexity on the validation part.
+TEXT is a name of rule.py, and the model is the one there; W is a name of `OPTIMIZERS`. REST is
+adamw, with β₂ = 0.98; muon for the matrices of the layers; or the kinds of parameters that have
+β₂ = 0.999 of AdamW, such as attention+feed-forward+vectors. Each peak learning rate of W makes a
+training, kept in FOLDER/RATE.json; eval.json is the one with the lowest perplexity on the
+validation part. In models of other UNITS than 64, the learning rate of the rest is 0.64 / UNITS.
 """
 
 import copy
@@ -27,7 +29,7 @@ from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
 from agg_fairseq.result import Result
 
 from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
-from .rule import BLOCK, UNKNOWN, WARMUP, Model, blocks, epochs_of, tokens
+from .rule import BLOCK, UNITS, UNKNOWN, WARMUP, Model, blocks, epochs_of, tokens
 
 TOKENS_PER_UPDATE, RATE = 256, 0.01
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -51,16 +53,31 @@ COLUMNS = {
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
 
+def kind_of(name: str, parameter: Tensor) -> str:
+    """The kind of a parameter of the layers: vectors are biases and the weights of norms."""
+    if parameter.dim() == 1:
+        return "vectors"
+    return "attention" if "attn" in name else "feed-forward"
+
+
 def build_optimizers(model: Model, name: str, rest: str, rate: float) -> list[Optimizer]:
     """The optimizer of W, and those of all else."""
     path, options = OPTIMIZERS[name]
     optimizers = [pydoc.locate(path)([model.weight], lr=rate, weight_decay=0.0, **options)]
-    others = [p for p in model.parameters() if p is not model.weight]
+    rate_of_rest, chosen, others = RATE * UNITS / model.weight.size(1), [], []
+    for key, parameter in model.named_parameters():
+        if key == "weight":
+            continue
+        kind = kind_of(key, parameter)
+        with_muon = rest == "muon" and kind != "vectors"
+        (chosen if with_muon or kind in rest.split("+") else others).append(parameter)
     if rest == "muon":
-        matrices = [p for p in others if p.dim() == 2]
-        optimizers.append(Muon(matrices, RATE, adjust_lr_fn="match_rms_adamw"))
-        others = [p for p in others if p.dim() != 2]
-    return [*optimizers, AdamW(others, RATE, (0.9, 0.98), fused=True)]
+        optimizers.append(Muon(chosen, rate_of_rest, adjust_lr_fn="match_rms_adamw"))
+    elif chosen:
+        optimizers.append(AdamW(chosen, rate_of_rest, (0.9, 0.999), fused=True))
+    if others:
+        optimizers.append(AdamW(others, rate_of_rest, (0.9, 0.98), fused=True))
+    return optimizers
 
 
 def backward(model: Model, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -110,13 +127,15 @@ def statistics(model: Model, data: tuple[Tensor, Tensor], groups: Any) -> NextTo
     return measured
 
 
-def train(text: str, name: str, rest: str, seed: int, rate: float) -> dict[str, Any]:
+def train(
+    text: str, name: str, rest: str, seed: int, rate: float, units: int = UNITS
+) -> dict[str, Any]:
     """Trains and measures a model, which is its last checkpoint: the row of a `Result`, with the
     validation perplexity as `valid`."""
     train_ids, valid_ids, test_ids = tokens(text)
     counts = torch.bincount(train_ids, minlength=UNKNOWN + 1)
     torch.manual_seed(seed)
-    model = Model(len(counts), 0.0)
+    model = Model(len(counts), 0.0, units)
     inputs, targets = blocks(train_ids)
     per_update = TOKENS_PER_UPDATE // BLOCK
     updates = math.ceil(len(inputs) / per_update)
@@ -157,14 +176,16 @@ def train(text: str, name: str, rest: str, seed: int, rate: float) -> dict[str, 
     }
 
 
-def main(text: str, name: str, rest: str, seed: str, rates: str, output: str) -> None:
+def main(
+    text: str, name: str, rest: str, seed: str, rates: str, output: str, units: str = str(UNITS)
+) -> None:
     """See the help at the top."""
     path, by_rate = Path(output), {}
-    settings = {"text": text, "W": name, "rest": rest, "seed": int(seed)}
+    settings = {"text": text, "W": name, "rest": rest, "seed": int(seed), "units": int(units)}
     for rate in rates.split(","):
         file = path.with_name(f"{rate}.json")
         if not file.exists():
-            row = train(text, name, rest, int(seed), float(rate))
+            row = train(text, name, rest, int(seed), float(rate), int(units))
             write_json(file, Result({path.parent.name: row}, COLUMNS, settings).json())
         result = Result.read(file)
         by_rate[rate] = result[path.parent.name]["valid"]

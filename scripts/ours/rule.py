@@ -102,15 +102,15 @@ def blocks(stream: Tensor, at_most: int | None = None) -> tuple[Tensor, Tensor]:
 class Model(nn.Module):
     """Features (B, T, D) of a pre-norm Transformer whose embedding is tied to W."""
 
-    def __init__(self, vocabulary: int, dropout: float) -> None:
+    def __init__(self, vocabulary: int, dropout: float, units: int = UNITS) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(vocabulary, UNITS) * UNITS**-0.5)
-        frequencies = torch.exp(torch.arange(UNITS // 2) * -(math.log(10000) / (UNITS // 2 - 1)))
+        self.weight = nn.Parameter(torch.randn(vocabulary, units) * units**-0.5)
+        frequencies = torch.exp(torch.arange(units // 2) * -(math.log(10000) / (units // 2 - 1)))
         angles = torch.arange(2, BLOCK + 2)[:, None] * frequencies[None]
         self.positions = torch.cat([angles.sin(), angles.cos()], 1)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
-                UNITS, 4, 4 * UNITS, dropout, batch_first=True, norm_first=True
+                units, units // 16, 4 * units, dropout, batch_first=True, norm_first=True
             )
             for _ in range(2)
         )
@@ -118,12 +118,13 @@ class Model(nn.Module):
             for linear in (layer.linear1, layer.linear2):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)
-        self.norm, self.dropout = nn.LayerNorm(UNITS), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(units), nn.Dropout(dropout)
         self.mask = nn.Transformer.generate_square_subsequent_mask(BLOCK)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features (B, T, D) of tokens (B, T)."""
-        features = self.dropout(F.embedding(inputs, self.weight) * UNITS**0.5 + self.positions)
+        scale = self.weight.size(1) ** 0.5
+        features = self.dropout(F.embedding(inputs, self.weight) * scale + self.positions)
         for layer in self.layers:
             features = layer(features, self.mask, is_causal=True)
         return self.norm(features)
