@@ -41,14 +41,15 @@ class OutputEmbedding:
 
 def check_matrix(path: str | Path, name: str, value: Tensor) -> Tensor:
     """A parameter; UserError unless it is a matrix of finite numbers, not all of them 0."""
-    if not value.is_floating_point() or value.dim() != 2:
+    if not value.is_floating_point() or value.dim() != 2 or not value.numel():
         raise UserError(
             f"{path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected a matrix "
             "of floating-point numbers"
         )
-    for rows in value.split(8192):
-        check_finite(path, {name: rows.float()})  # as it is used: a large float64 is infinite there
-    if not value.any():
+    # as it is used: a large float64 is infinite there
+    extremes = torch.tensor([rows.float().aminmax() for rows in value.split(8192)])
+    check_finite(path, {name: extremes})
+    if not extremes.any():
         raise UserError(f"{path}: found only zeros in {name}; expected a trained model")
     return value
 

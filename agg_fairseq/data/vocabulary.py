@@ -76,21 +76,17 @@ class BinarizedVocabulary(Vocabulary):
 
     @classmethod
     def load(
-        cls,
-        data: str | Path,
-        languages: tuple[str | None, str | None] | None = None,
-        counts: Tensor | None = None,
+        cls, data: str | Path, languages: tuple[str | None, str | None] | None = None
     ) -> BinarizedVocabulary:
         """The vocabulary of a folder, or of several as `binarized.folders` takes them; a None in
-        `languages` stands for that of the only pair in the folder. Without `counts`, those of its
-        whole training split."""
+        `languages` stands for that of the only pair in the folder. Counted is the whole training
+        split."""
         if languages is None:
             dictionary = load_dictionary(data)
         else:
             languages = languages if all(languages) else training_pair(data, *languages)
             dictionary = load_dictionary(data, f"dict.{languages[1]}.txt")
-        counts = count_split(data, dictionary, "train", languages) if counts is None else counts
-        return cls(dictionary, counts, languages)
+        return cls(dictionary, count_split(data, dictionary, "train", languages), languages)
 
     @property
     def tokens(self) -> Sequence[str]:

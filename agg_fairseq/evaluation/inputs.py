@@ -44,8 +44,7 @@ def load_vocabulary(
                 f"found {' and '.join(kinds)}; expected models of one task and its languages"
             )
         (pair,) = found
-        counts = count_targets(models.values(), data, pair)
-        vocabulary = BinarizedVocabulary.load(data, pair, counts)
+        vocabulary = BinarizedVocabulary(*count_targets(models.values(), data, pair), pair)
         for model in models.values():
             model.check_vocabulary(len(vocabulary.tokens), data)
         return vocabulary

@@ -27,7 +27,7 @@ LEAST = 1e-30  # a probability of a group that has not underflowed
 
 def chunk_rows(vocabulary: int) -> int:
     """The positions of a chunk of logits: 32 MiB, or more if W was read for too few."""
-    return max(128, 2**23 // vocabulary)
+    return max(512, 2**23 // vocabulary)
 
 
 class NextTokenStatistics:
@@ -91,13 +91,12 @@ class NextTokenStatistics:
             raise ValueError(f"expected (N, {len(self.counts)}) and (N,), got {found}")
         most, predicted = _largest(logits)
         gap = logits.gather(1, target[:, None]).squeeze(1).double() - most.double()
-        parts = [*self._probabilities(logits, predicted).unbind(1), gap]
+        parts = [*self._exponentials(logits, most).unbind(1), gap]
         parts += [predicted.double(), target.double()]
         columns = torch.stack(parts, 1).cpu()  # at once, since this waits for a GPU
-        # torch's softmax of many tokens, by up to 1e-4, does not quite add up to 1
-        columns[:, :-3] /= columns[:, :-4].sum(1, keepdim=True)
-        group_probs, of_predicted, gap = columns[:, :-4], *columns[:, -4:-2].unbind(1)
-        predicted, target = columns[:, -2:].long().unbind(1)
+        gap, (predicted, target) = columns[:, -3], columns[:, -2:].long().unbind(1)
+        of_predicted = columns[:, :-3].sum(1).reciprocal()  # P of the predicted tokens
+        group_probs = columns[:, :-3] * of_predicted[:, None]
         nll = -(gap + of_predicted.log())
         group_log_probs = group_probs.log()  # N x (G + 1); of no tokens, −∞
         for column in self._columns.unique().tolist():
@@ -208,20 +207,19 @@ class NextTokenStatistics:
             "expected a model that has not diverged"
         )
 
-    def _probabilities(self, logits: Tensor, predicted: Tensor) -> Tensor:
-        """P(g), and P of the predicted tokens (N,): (N, G + 2) in float64."""
+    def _exponentials(self, logits: Tensor, most: Tensor) -> Tensor:
+        """Σ_k exp(z_k − max z) over the tokens of each group: (N, G + 1) in float64."""
         rows = len(logits) if logits.is_cuda else max(1, CACHED_ELEMENTS // len(self._columns))
         if self._order is not None:
             self._order = self._order.to(logits.device)
-        found = logits.new_zeros(len(logits), len(self._expected) + 1, dtype=torch.float64)
+        found = logits.new_zeros(len(logits), len(self._expected), dtype=torch.float64)
         for start in range(0, len(logits), max(1, rows)):
             part = slice(start, start + rows)
-            probs = logits[part].softmax(1)
-            found[part, -1:] = probs.gather(1, predicted[part, None]).double()
+            exponentials = (logits[part] - most[part, None]).exp_()
             if self._order is not None:
-                probs = probs.index_select(1, self._order)
+                exponentials = exponentials.index_select(1, self._order)
             for column, run in self._runs:
-                found[part, column] += probs[:, run].sum(1)
+                found[part, column] += exponentials[:, run].sum(1)
         return found
 
     def _kept(self) -> tuple[Tensor, Tensor]:

@@ -50,9 +50,9 @@ def build_model(
 
 def count_targets(
     checkpoints: Iterable[Checkpoint], data: str | Path, pair: tuple[str, str] | None
-) -> Tensor:
-    """`training_counts` (V,) of `data` with the options of models of a language pair, or of
-    language models; UserError if these would train on different sentences."""
+) -> tuple[Any, Tensor]:
+    """The target dictionary, and `training_counts` (V,) of `data` with the options of models of a
+    language pair, or of language models; UserError if these would train on different sentences."""
     counted: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
         options = {**checkpoint.task_options, "data": str(data), "seed": 1}
@@ -78,7 +78,7 @@ def count_targets(
                 f"{checkpoint}: found {int(counted[key].sum()):,} training targets in {data}, and "
                 f"{int(first.sum()):,} of the first model; measure them one at a time"
             )
-    return first
+    return task.target_dictionary, first
 
 
 def model_name(checkpoint: Checkpoint) -> str | None:
