@@ -92,16 +92,20 @@ def zipf(vocabulary: int, tokens: int, seed: int = 0) -> np.ndarray:
 
 
 def binarize(folder: Path, vocabulary: int, **splits: np.ndarray) -> Path:
-    """A folder as of fairseq-preprocess, with a dict.txt in the order of the counts of `train`."""
+    """A folder as of fairseq-preprocess: tokens are renumbered in the order of their counts in
+    `train`."""
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
     folder.mkdir(exist_ok=True)
     counts = np.bincount(splits["train"], minlength=vocabulary)
+    order = np.append(np.arange(4), 4 + np.argsort(-counts[4:], kind="stable"))
+    number = np.argsort(order).astype(np.int32)
+    counts = counts[order]
     with open(folder / "dict.txt", "w", encoding="utf-8") as file:
         file.writelines(f"w{token} {counts[token]}\n" for token in range(4, vocabulary))
     for name, tokens in splits.items():
         builder = MMapIndexedDatasetBuilder(f"{folder}/{name}.bin", dtype=np.int32)
-        for line in np.array_split(tokens, max(1, len(tokens) // 1000)):
+        for line in np.array_split(number[tokens], max(1, len(tokens) // 1000)):
             builder.add_item(torch.from_numpy(line))
         builder.finalize(f"{folder}/{name}.idx")
     return folder

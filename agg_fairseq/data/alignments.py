@@ -96,10 +96,13 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
         block_keys, times = np.unique(tokens[0] * size + tokens[1], return_counts=True)
         keys.append(block_keys)
         counts.append(times)
-    found, at = np.unique(np.concatenate(keys), return_inverse=True)
-    if not len(found):
+    all_keys = np.concatenate(keys)
+    if not len(all_keys):
         raise UserError(f"{path}: found no link; expected some, as 0-0 1-2")
-    total = np.bincount(at, np.concatenate(counts)).astype(np.int64)
+    order = all_keys.argsort(kind="stable")  # merges the blocks
+    all_keys = all_keys[order]
+    starts = np.flatnonzero(np.diff(all_keys, prepend=-1))
+    found, total = all_keys[starts], np.add.reduceat(np.concatenate(counts)[order], starts)
     return LinkCounts(*map(torch.from_numpy, (found // size, found % size, total)))
 
 
@@ -121,11 +124,13 @@ def parse_lines(lines: Sequence[str]) -> np.ndarray | None:
     digits = ends - begins
     if not is_paired or digits.max(initial=0) > MOST_DIGITS:
         return None
-    numbers = np.zeros(len(begins), dtype=np.int64)
-    for place in range(digits.max(initial=0)):
-        more = 10 * numbers + (text[np.minimum(begins + place, ends)] - ord("0"))
-        numbers = np.where(place < digits, more, numbers)
-    line = np.searchsorted(np.flatnonzero(text == ord("\n")), begins[::2])
+    numbers = (text[begins] - ord("0")).astype(np.int64)
+    for place in range(1, digits.max(initial=0)):
+        longer = np.flatnonzero(digits > place)
+        numbers[longer] = 10 * numbers[longer] + text[begins[longer] + place] - ord("0")
+    line_ends = np.searchsorted(begins[::2], np.flatnonzero(text == ord("\n")))
+    of_line = np.diff(line_ends, prepend=0, append=len(begins) // 2)
+    line = np.repeat(np.arange(len(of_line)), of_line)
     return np.stack([line, numbers[::2], numbers[1::2]])
 
 
