@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from ..command import run
@@ -29,7 +29,7 @@ THREADED = (
 
 def words(_: str) -> Cut:
     """Words, with plain spaces between: fairseq would begin a new line at a carriage return."""
-    return lambda lines: (" ".join(line.split()) for line in lines)
+    return lambda lines: map(" ".join, map(str.split, lines))
 
 
 def sentencepiece(folder: str) -> Cut:
@@ -123,8 +123,7 @@ def encode(kind: str, argument: str, lines: Iterable[str], workers: int = 1) -> 
     blocks = iter(lambda: [*islice(rest, BLOCK_LINES)], [])
     calls = (joblib.delayed(cut)(kind, argument, block) for block in blocks)
     processes = 1 if kind in THREADED else workers
-    for encoded in joblib.Parallel(processes, return_as="generator")(calls):
-        yield from encoded
+    return chain.from_iterable(joblib.Parallel(processes, return_as="generator")(calls))
 
 
 def main() -> None:
