@@ -34,8 +34,9 @@ def algorithm_1(points):
 @pytest.mark.parametrize("shape", [(50, 2), (9, 16), (2, 5), (9000, 3)])
 def test_isoscore_is_that_of_the_algorithm(shape):
     points = torch.randn(shape, dtype=torch.float64) * torch.rand(shape[1], dtype=torch.float64) + 3
-    for scale in (1e-30, 1e30):
+    for scale in (1e-30, 1, 1e30):  # beyond those whose squares are in the range of float32
         assert isoscore(scale * points) == pytest.approx(algorithm_1(points), abs=1e-12)
+        assert isoscore((scale * points).float()) == pytest.approx(algorithm_1(points), abs=1e-6)
 
 
 @pytest.mark.parametrize(
