@@ -29,7 +29,7 @@ from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
 from agg_fairseq.result import Result
 
 from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
-from .rule import BLOCK, UNITS, UNKNOWN, WARMUP, Model, blocks, epochs_of, tokens
+from .rule import BLOCK, UNITS, UNKNOWN, WARMUP, Model, blocks, shuffled_batches, tokens
 
 TOKENS_PER_UPDATE, RATE = 256, 0.01
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,7 +53,7 @@ COLUMNS = {
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
 
-def kind_of(name: str, parameter: Tensor) -> str:
+def parameter_kind(name: str, parameter: Tensor) -> str:
     """The kind of a parameter of the layers: vectors are biases and the weights of norms."""
     if parameter.dim() == 1:
         return "vectors"
@@ -68,9 +68,9 @@ def build_optimizers(model: Model, name: str, rest: str, rate: float) -> list[Op
     for key, parameter in model.named_parameters():
         if key == "weight":
             continue
-        kind = kind_of(key, parameter)
-        with_muon = rest == "muon" and kind != "vectors"
-        (chosen if with_muon or kind in rest.split("+") else others).append(parameter)
+        kind = parameter_kind(key, parameter)
+        is_muon = rest == "muon" and kind != "vectors"
+        (chosen if is_muon or kind in rest.split("+") else others).append(parameter)
     if rest == "muon":
         optimizers.append(Muon(chosen, rate_of_rest, adjust_lr_fn="match_rms_adamw"))
     elif chosen:
@@ -150,8 +150,8 @@ def train(
         constant = hasattr(optimizer, "train")  # schedule-free
         rule = (lambda update: min(1.0, (update + 1) / WARMUP)) if constant else falling
         schedules.append(LambdaLR(optimizer, rule))
-    of_updates = epochs_of(len(inputs), per_update, seed)
-    for batch in itertools.islice(of_updates, updates):
+    order = shuffled_batches(len(inputs), per_update, seed)
+    for batch in itertools.islice(order, updates):
         backward(model, inputs[batch], targets[batch])
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
@@ -165,7 +165,7 @@ def train(
     test = statistics(model, blocks(test_ids, 40_000 // BLOCK), groups)
     calibrated = test.calibrated(valid.fit_offsets())
     model.train()
-    batches = [(inputs[batch], targets[batch]) for batch in itertools.islice(of_updates, BATCHES)]
+    batches = [(inputs[batch], targets[batch]) for batch in itertools.islice(order, BATCHES)]
     measured_ratio = pushes_over_pulls(model, optimizers[0], batches, groups.members("rare"))
     return {
         **test.compute(),
