@@ -2,16 +2,19 @@
 embedding W by one optimizer and all else by another (docs/why.md).
 
     python -m scripts.ours.optimizers TEXT W REST SEED RATE,… FOLDER/eval.json [UNITS]
+    python -m scripts.ours.optimizers RUNS PICTURE.png
 
 TEXT is a name of rule.py, and the model is the one there; W is a name of `OPTIMIZERS`. REST is
 adamw, with β₂ = 0.98; muon for the matrices of the layers; or the kinds of parameters that have
 β₂ = 0.999 of AdamW, such as attention+feed-forward+vectors. Each peak learning rate of W makes a
 training, kept in FOLDER/RATE.json; eval.json is the one with the lowest perplexity on the
 validation part. In models of other UNITS than 64, the learning rate of the rest is 0.64 / UNITS.
+The picture has PPL within rare against pushes/pulls, of each RUNS/ROW/eval.json.
 """
 
 import copy
 import itertools
+import logging
 import math
 import pydoc
 import sys
@@ -23,9 +26,11 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from agg_fairseq import plots
 from agg_fairseq.columns import CALIBRATED, COMPARED
 from agg_fairseq.files import write_json
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
+from agg_fairseq.plots import style
 from agg_fairseq.result import Result
 
 from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
@@ -196,5 +201,20 @@ def main(
     write_json(path, Result(result.rows, COLUMNS, settings, facts).json())
 
 
+def draw(runs: str, picture: str) -> None:
+    """A point for each row whose pushes and pulls have a ratio."""
+    logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
+    figure, (axis,) = style.new_panels(width=7.0, height=4.0)
+    for path in sorted(Path(runs).glob("*/eval.json")):
+        row = Result.read(path)[path.parent.name]
+        x, y = row["pushes_over_pulls"]["rare"], row["within_perplexity"]["rare"]
+        if x is not None:
+            axis.plot(x, y, "o", color=style.SHADES[0])
+            axis.annotate(path.parent.name, (x, y), xytext=(5, 3), textcoords="offset points")
+    labels = {"xlabel": "pushes/pulls of the rare group", "ylabel": "PPL within rare"}
+    style.finish(axis, xscale="log", yscale="log", **labels)
+    plots.save(style.finish_figure(figure), picture, "png")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (draw if len(sys.argv) == 3 else main)(*sys.argv[1:])
