@@ -205,12 +205,11 @@ def draw(runs: str, picture: str) -> None:
     """A point for each row whose pushes and pulls have a ratio."""
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     figure, (axis,) = style.new_panels(width=7.0, height=4.0)
-    for path in sorted(Path(runs).glob("*/eval.json")):
+    for index, path in enumerate(sorted(Path(runs).glob("*/eval.json"))):
         row = Result.read(path)[path.parent.name]
         x, y = row["pushes_over_pulls"]["rare"], row["within_perplexity"]["rare"]
         if x is not None:
-            axis.plot(x, y, "o", color=style.SHADES[0])
-            axis.annotate(path.parent.name, (x, y), xytext=(5, 3), textcoords="offset points")
+            style.line(axis, index, [x], [y], path.parent.name)
     labels = {"xlabel": "pushes/pulls of the rare group", "ylabel": "PPL within rare"}
     style.finish(axis, xscale="log", yscale="log", **labels)
     plots.save(style.finish_figure(figure), picture, "png")
