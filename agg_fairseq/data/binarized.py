@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..objective.likelihood import has_workers
+from ..objective.base import has_workers
 
 logger = logging.getLogger(__name__)
 

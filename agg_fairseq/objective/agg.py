@@ -10,7 +10,7 @@ from torch import Tensor
 from ..functional import Gates, agg_gates, rare_tokens
 from ..functional.compiling import compiled
 from ..modules import TokenCounter
-from .likelihood import Average, Objective
+from .base import Average, Objective
 
 logger = logging.getLogger(__name__)
 

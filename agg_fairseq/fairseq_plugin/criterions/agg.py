@@ -15,7 +15,7 @@ from ...errors import UserError
 from ...functional import rare_tokens
 from ...functional.gates import AGG_GATES
 from ...objective.agg import DEFAULT_ALPHA, AggObjective
-from ...objective.likelihood import has_workers
+from ...objective.base import has_workers
 from .. import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
