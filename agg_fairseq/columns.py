@@ -194,7 +194,7 @@ def is_marked(metric: str, key: str) -> bool:
     return True
 
 
-def with_groups(columns: Columns, names: Sequence[str]) -> Columns:
+def add_groups(columns: Columns, names: Sequence[str]) -> Columns:
     """The columns with the groups `names` (two or more) in place of frequent, medium and rare; with
     all of these, where a measure has all three."""
     rarest, found = names[:3][-1], {}

@@ -21,8 +21,8 @@ def unique_names(
         names = []
         for path in map(Path, paths):
             real = path.resolve()
-            of_path = {"folder": real.parent.name, "name": real.name, "stem": path.stem}
-            names.append(of_path[default])
+            kinds = {"folder": real.parent.name, "name": real.name, "stem": path.stem}
+            names.append(kinds[default])
         if len(set(names)) < len(names):
             names = list(map(str, paths))
     if len(names) != len(paths) or len(set(names)) < len(names):

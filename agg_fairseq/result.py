@@ -30,13 +30,13 @@ RULE = (
 class SeedValues:
     """The values of one cell for several seeds: numbers, texts, such as "not run", or None."""
 
-    of_seed: Mapping[Hashable, float | int | str | None]
+    by_seed: Mapping[Hashable, float | int | str | None]
 
     @property
     def numbers(self) -> dict[Hashable, float | int]:
         """The values that are numbers, by seed."""
         found = {}
-        for seed, value in self.of_seed.items():
+        for seed, value in self.by_seed.items():
             if isinstance(value, float | int) and not math.isnan(value):
                 found[seed] = value
         return found
@@ -71,14 +71,14 @@ class SeedValues:
         """Mean ± standard deviation, and the number of seeds if only some have a number; without
         numbers, the texts. `sign`: "+" for a sign before positive means too."""
         if not self.numbers:
-            texts = [UNDEFINED if value is None else str(value) for value in self.of_seed.values()]
+            texts = [UNDEFINED if value is None else str(value) for value in self.by_seed.values()]
             return " / ".join(dict.fromkeys(texts))
         mean, deviation = self.mean, self.deviation
         text = f"{mean:{sign},}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}"
         text += unit
         if deviation or (deviation is not None and sign):
             text += f" ± {deviation:,.{digits}f}"
-        if len(self.numbers) < len(self.of_seed):
+        if len(self.numbers) < len(self.by_seed):
             text += f" (n = {len(self.numbers)})"
         return text
 
@@ -253,11 +253,11 @@ def compare(
     distance = metric.distance(human if isinstance(human, float | int) else None)
     if distance is None:
         return Compared(text, change)
-    of_seed = {}
+    by_seed = {}
     for seed, number in after.numbers.items():
         if seed in before.numbers:
-            of_seed[seed] = distance(before.numbers[seed]) - distance(number)
-    gains = SeedValues(of_seed)
+            by_seed[seed] = distance(before.numbers[seed]) - distance(number)
+    gains = SeedValues(by_seed)
     if not gains.numbers:  # an infinity against another
         return Compared(text, change)
     deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]

@@ -67,7 +67,7 @@ class Size:
 ROWS: dict[str, Callable[[Size], Ways]] = {}
 
 
-def row_of(function: Callable[[Size], Ways]) -> Callable[[Size], Ways]:
+def benchmark(function: Callable[[Size], Ways]) -> Callable[[Size], Ways]:
     """Adds a row to the table, under the name of its function."""
     ROWS[function.__name__.replace("_", "-")] = function
     return function
@@ -143,7 +143,7 @@ def language_model(path: Path, data: Path, *arguments: str) -> Path:
 # Rows
 
 
-@row_of
+@benchmark
 def counter(size: Size) -> Ways:
     """A full window of 3,150 updates of 32,768 tokens, V = 267,744, against one array of slots."""
     from agg_fairseq.modules import TokenCounter
@@ -206,25 +206,25 @@ def scoring(size: Size, vocabulary: int, tokens: int) -> Ways:
     return Ways(ours, peer, 1e-5)
 
 
-@row_of
+@benchmark
 def eval_lm_start(size: Size) -> Ways:
     """eval-lm of 100 tokens, V = 267,744, D = 512: all that comes before the first token."""
     return scoring(size, size(267_744, 60), 100)
 
 
-@row_of
+@benchmark
 def eval_lm_44256(size: Size) -> Ways:
     """eval-lm of 8,192 tokens, V = 44,256, D = 512."""
     return scoring(size, size(44_256, 60), size(8192, 90))
 
 
-@row_of
+@benchmark
 def eval_lm_267744(size: Size) -> Ways:
     """eval-lm of 4,096 tokens, V = 267,744, D = 512."""
     return scoring(size, size(267_744, 60), size(4096, 90))
 
 
-@row_of
+@benchmark
 def isotropy(size: Size) -> Ways:
     """All measures of W, 16,734 x 1,024, and of three groups, beside I(W) and IsoScore of all rows
     alone in plain float64."""
@@ -270,7 +270,7 @@ def generation(size: Size, *arguments: str) -> tuple[Path, Path, Path]:
     return data, language_model(model, data, "--decoder-embed-dim", width, *arguments), lines
 
 
-def texts_of(model: Path, data: Path, length: int, **options: Any) -> list[str]:
+def generate(model: Path, data: Path, length: int, **options: Any) -> list[str]:
     """The texts that generate-lm writes."""
     from agg_fairseq.checkpoints import Checkpoint
     from agg_fairseq.evaluation import generate_texts
@@ -285,7 +285,7 @@ def texts_of(model: Path, data: Path, length: int, **options: Any) -> list[str]:
 def plain_loop(
     model: Path, data: Path, length: int, *, prefixes: Path | None = None, topk: int | None = None
 ) -> list[str]:
-    """What `texts_of` gives for lines, or for the test split, by a loop with a cache."""
+    """What `generate` gives for lines, or for the test split, by a loop with a cache."""
     from agg_fairseq.checkpoints import Checkpoint
     from agg_fairseq.data.binarized import read_tokens
     from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
@@ -315,30 +315,30 @@ def plain_loop(
     return [" ".join(dictionary[t] for t in text[n : n + length]) for text, n in ends]
 
 
-@row_of
+@benchmark
 def generate_lm_prefixes(size: Size) -> Ways:
     """generate-lm, greedy, of 32 lines of 20 to 51 tokens, beside a plain loop with a cache."""
     data, model, lines = generation(size)
     given = (model, data, size(100, 5))
     return Ways(
-        lambda: texts_of(*given, prefixes=lines), lambda: plain_loop(*given, prefixes=lines), 0
+        lambda: generate(*given, prefixes=lines), lambda: plain_loop(*given, prefixes=lines), 0
     )
 
 
-@row_of
+@benchmark
 def generate_lm_greedy(size: Size) -> Ways:
     """generate-lm, greedy, of 64 blocks of a split, beside a plain loop with a cache."""
     data, model, _ = generation(size)
     given = (model, data, size(100, 5))
-    return Ways(lambda: texts_of(*given), lambda: plain_loop(*given), 0)
+    return Ways(lambda: generate(*given), lambda: plain_loop(*given), 0)
 
 
-@row_of
+@benchmark
 def generate_lm_topk(size: Size) -> Ways:
     """generate-lm --topk 50 of 64 blocks of a split, beside a plain loop with a cache."""
     data, model, _ = generation(size)
     given = (model, data, size(100, 5))
-    return Ways(lambda: len(texts_of(*given, topk=50)), lambda: len(plain_loop(*given, topk=50)), 0)
+    return Ways(lambda: len(generate(*given, topk=50)), lambda: len(plain_loop(*given, topk=50)), 0)
 
 
 def factorized(size: Size, decoding: str) -> Ways:
@@ -349,24 +349,24 @@ def factorized(size: Size, decoding: str) -> Ways:
     _, model, _ = generation(size, *arguments)
 
     def ours() -> int:
-        return len(texts_of(model, data, length, prefixes=lines, topk=3, f2_decoding=decoding))
+        return len(generate(model, data, length, prefixes=lines, topk=3, f2_decoding=decoding))
 
-    return Ways(ours, lambda: len(texts_of(plain, data, length, prefixes=lines, topk=3)), 0)
+    return Ways(ours, lambda: len(generate(plain, data, length, prefixes=lines, topk=3)), 0)
 
 
-@row_of
+@benchmark
 def f2_joint(size: Size) -> Ways:
     """generate-lm --f2-decoding joint of 32 lines, V = 44,256, beside an ordinary softmax."""
     return factorized(size, "joint")
 
 
-@row_of
+@benchmark
 def f2_sample_class(size: Size) -> Ways:
     """generate-lm --f2-decoding sample-class of 32 lines, beside an ordinary softmax."""
     return factorized(size, "sample-class")
 
 
-@row_of
+@benchmark
 def average_checkpoints(size: Size) -> Ways:
     """average-checkpoints of 10 files of 554 MB, a third of it the model, as fairseq does it."""
     from agg_fairseq.checkpoints.averaging import average_checkpoints
@@ -400,7 +400,7 @@ def average_checkpoints(size: Size) -> Ways:
     return Ways(ours, peer, 1e-3)
 
 
-def words_of(path: Path, number: int) -> Path:
+def make_words(path: Path, number: int) -> Path:
     """A text of made-up words, each of 2 to 9 letters, 25 in a line."""
     random = np.random.default_rng(0)
     letters = random.choice(list("etaoinshrdlcumwfgypbvkxjqz"), (30_000, 9), p=_falling(26))
@@ -431,12 +431,12 @@ def byte_level(folder: Path, text: Path, size: int) -> Any:
     return made
 
 
-@row_of
+@benchmark
 def groups(size: Size) -> Ways:
     """groups of a text of 20 MB, beside encode_batch_fast of its lines and bincount."""
     from agg_fairseq.evaluation import group_shares
 
-    text = words_of(size.folder / "text", size(3_000_000, 500))
+    text = make_words(size.folder / "text", size(3_000_000, 500))
     tokenizer = byte_level(size.folder, text, size(8000, 300))
 
     def ours() -> list[int]:
@@ -470,17 +470,17 @@ def encoded(size: Size, kind: str, cut: Callable[[list[str]], list[str]]) -> Way
     )
 
 
-@row_of
+@benchmark
 def encode_words(size: Size) -> Ways:
     """prepare.sh --tokenizer words of 40 MB, beside a loop over the lines."""
-    words_of(size.folder / "text", size(6_000_000, 500))
+    make_words(size.folder / "text", size(6_000_000, 500))
     return encoded(size, "words", lambda lines: (" ".join(line.split()) for line in lines))
 
 
-@row_of
+@benchmark
 def encode_gpt2(size: Size) -> Ways:
     """prepare.sh --tokenizer gpt2 of 20 MB, beside encode_batch_fast of all lines."""
-    text = words_of(size.folder / "text", size(3_000_000, 500))
+    text = make_words(size.folder / "text", size(3_000_000, 500))
     tokenizer = byte_level(size.folder, text, size(8000, 300))
 
     def cut(lines: list[str]) -> Iterable[str]:
@@ -493,11 +493,11 @@ def encode_gpt2(size: Size) -> Ways:
     return encoded(size, "gpt2", cut)
 
 
-@row_of
+@benchmark
 def learn_bpe(size: Size) -> Ways:
     """subword-nmt learn-bpe -s 4000 of 20 MB, beside the trainer of tokenizers, whose merges differ
     where pairs are equally frequent."""
-    text, number = words_of(size.folder / "text", size(3_000_000, 500)), size(4000, 50)
+    text, number = make_words(size.folder / "text", size(3_000_000, 500)), size(4000, 50)
 
     def ours() -> int:
         from subword_nmt.learn_bpe import learn_bpe
@@ -521,7 +521,7 @@ def learn_bpe(size: Size) -> Ways:
     return Ways(ours, peer, 0.2)
 
 
-@row_of
+@benchmark
 def align_sim(size: Size) -> Ways:
     """AlignSim, V = 16,384, D = 512, beside products in float32 and their exponentials."""
     from agg_fairseq.metrics import LinkCounts, align_sim
@@ -551,7 +551,7 @@ def align_sim(size: Size) -> Ways:
     return Ways(lambda: align_sim(weight, links).nanmean().item(), peer, 1e-4)
 
 
-@row_of
+@benchmark
 def alignments(size: Size) -> Ways:
     """The links of 400,000 pairs of 17 tokens, beside a numpy.unique of what NumPy parses."""
     from agg_fairseq.data.alignments import read_links
@@ -569,8 +569,8 @@ def alignments(size: Size) -> Ways:
         at = np.fromstring(path.read_text().replace("-", " "), dtype=np.int64, sep=" ").reshape(
             pairs, 17, 2
         )
-        of_side = [np.take_along_axis(tokens[side], at[..., side], 1) for side in (0, 1)]
-        keys = (of_side[0].astype(np.int64) * vocabulary + of_side[1]).ravel()
+        side_tokens = [np.take_along_axis(tokens[side], at[..., side], 1) for side in (0, 1)]
+        keys = (side_tokens[0].astype(np.int64) * vocabulary + side_tokens[1]).ravel()
         counts = np.unique(keys, return_counts=True)[1]
         return [len(counts), int(counts.max())]
 
@@ -615,7 +615,7 @@ def logs(folder: Path, runs: int, lines: int) -> list[Path]:
     return found
 
 
-@row_of
+@benchmark
 def learning_curves(size: Size) -> Ways:
     """plot learning-curves of 6 logs of 50,000 lines, beside a json.loads of each line."""
     import matplotlib.backends.backend_svg  # noqa: F401 — which takes as long as a log
@@ -646,7 +646,7 @@ def learning_curves(size: Size) -> Ways:
     return Ways(ours, peer)
 
 
-@row_of
+@benchmark
 def report(size: Size) -> Ways:
     """report of 6 runs with 50,000 lines of log, V = 44,256, D = 512, 2,048 tokens and 8 texts,
     beside its evaluations alone."""
@@ -687,7 +687,7 @@ def report(size: Size) -> Ways:
     return Ways(ours, peer, 0)
 
 
-@row_of
+@benchmark
 def cosreg(size: Size) -> Ways:
     """CosReg and its gradient, V = 267,744, D = 256, beside its formula."""
     from agg_fairseq.functional import cosine_regularizer
@@ -711,7 +711,7 @@ def cosreg(size: Size) -> Ways:
     return Ways(ours, peer, 1e-4)
 
 
-@row_of
+@benchmark
 def neighbors(size: Size) -> Ways:
     """The 10 neighbors of 10 words, V = 267,744, D = 1,024, beside a product in float32."""
     from agg_fairseq.metrics import nearest_neighbors
@@ -720,7 +720,7 @@ def neighbors(size: Size) -> Ways:
 
     def ours() -> list[list[int]]:
         found = nearest_neighbors(weight, weight[:10], 10, [[word] for word in words])
-        return [[row for row, _ in of_word] for of_word in found]
+        return [[row for row, _ in word_neighbors] for word_neighbors in found]
 
     def peer() -> list[list[int]]:
         cosines = (weight[:10] @ weight.t()) / weight.norm(dim=1)
@@ -730,7 +730,7 @@ def neighbors(size: Size) -> Ways:
     return Ways(ours, peer, 0)
 
 
-@row_of
+@benchmark
 def count(size: Size) -> Ways:
     """The count of 103,227,021 tokens, by one worker whatever their number, beside NumPy."""
     from agg_fairseq.data.binarized import count_split, load_dictionary

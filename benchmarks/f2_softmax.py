@@ -82,7 +82,7 @@ def main() -> None:
     options = made.parse_args()
     if options.memory:
         case, dtype, device = options.memory
-        print(json.dumps(peaks_of(size(case), dtype, device)))
+        print(json.dumps(measure_peaks(size(case), dtype, device)))
         return
     results: list[dict[str, Any]] = []
     for device in devices(options.device):
@@ -93,7 +93,7 @@ def main() -> None:
                 given = ("--memory", ",".join(map(str, case)), dtype, device)
                 peaks = run_alone("benchmarks.f2_softmax", *given, environment=RETURN_FREED_MEMORY)
             else:
-                peaks = peaks_of(case, dtype, device)
+                peaks = measure_peaks(case, dtype, device)
             steps = training(case, dtype, device)[0]
             times = interleaved(steps, options.repeats, device)
             behind = {} if device == "cpu" else behind_a_model(steps, options.repeats, device)
@@ -109,7 +109,7 @@ def main() -> None:
         write_json(options.json, {"results": results, "machines": machines})
 
 
-def peaks_of(case: tuple[int, int, int], dtype: str, device: str) -> dict[str, float]:
+def measure_peaks(case: tuple[int, int, int], dtype: str, device: str) -> dict[str, float]:
     """The peak memory of each variant of training, in MiB."""
     steps, trained = training(case, dtype, device)
     peaks = {}
@@ -219,7 +219,7 @@ def generation(case: tuple[int, int, int], rows: int, dtype: str, device: str) -
     search = BeamSearch(OutputLayerTask(8).dictionary)
     classes = mefmax(zipf_mandelbrot(vocabulary))
 
-    def step_of(layer: nn.Module, decoding: str) -> Step:
+    def generation_step(layer: nn.Module, decoding: str) -> Step:
         model = generating_model(layer, decoding)
         scores = features.new_zeros(rows, 1, 1, dtype=torch.float32)
 
@@ -231,10 +231,10 @@ def generation(case: tuple[int, int, int], rows: int, dtype: str, device: str) -
 
         return step
 
-    steps = {"generation, full softmax": step_of(full, "")}
+    steps = {"generation, full softmax": generation_step(full, "")}
     for decoding in ("joint", "greedy-class", "sample-class"):
         layer = FactorizedSoftmax(dimension, classes, full.weight).to(device, dtype)
-        steps[f"generation, {decoding}"] = step_of(layer, decoding)
+        steps[f"generation, {decoding}"] = generation_step(layer, decoding)
     return steps
 
 

@@ -100,7 +100,7 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
         # 0 for tokens of no group
         constants = torch.tensor([*fitted[next(iter(tuned))]["offsets"].values(), 0.0])
         for share in (0.4, 1.0):
-            model.lm_head.bias = torch.nn.Parameter(share * constants[group.of_token])
+            model.lm_head.bias = torch.nn.Parameter(share * constants[group.group_ids])
             folders[f"{name}, {share:.0%}"] = options.output / f"{name}-{share:.0%}"
             save(model, bpe, folders[f"{name}, {share:.0%}"])
     models = open_models([*folders.values()])

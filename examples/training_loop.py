@@ -67,12 +67,10 @@ else:
 words = [re.findall(r"\w+|[^\w\s]", document.lower()) for document in documents]
 known = [
     "<unk>",
-    *(word for word, _ in Counter(word for of_one in words for word in of_one).most_common(V - 1)),
+    *(word for word, _ in Counter(word for line in words for word in line).most_common(V - 1)),
 ]
 index = {word: number for number, word in enumerate(known)}
-encoded = [
-    torch.tensor([index.get(word, 0) for word in of_one], dtype=torch.int64) for of_one in words
-]
+encoded = [torch.tensor([index.get(word, 0) for word in line], dtype=torch.int64) for line in words]
 held_out = torch.cat(encoded[::10])
 train = torch.cat([document for number, document in enumerate(encoded) if number % 10])
 counts = torch.bincount(train, minlength=len(known))

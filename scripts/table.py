@@ -92,7 +92,7 @@ def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> No
         if is_training and folder.is_dir() and folder / SETTINGS not in files:
             note = f"Found no {SETTINGS}, which says how it was trained"
             notes.setdefault(note, []).append(str(folder))
-    settings = list(map(settings_of, files))
+    settings = list(map(read_settings, files))
     for file, other in zip(files[1:], settings[1:], strict=True):
         different = []
         for key in sorted({*settings[0], *other} - OF_SEED):
@@ -103,21 +103,21 @@ def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> No
                 f"{files[0].parent}, {file.parent}: found other settings ({'; '.join(different)}); "
                 "expected trainings that differ in their seed alone"
             )
-    seeds = [of_run.get("common.seed") for of_run in settings]
+    seeds = [run_settings.get("common.seed") for run_settings in settings]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"{row}: found the seeds {seeds}; expected each once")
-    for of_run in settings:
-        if of_run.get("changed"):
-            rows = notes.setdefault(f"Not as published ({of_run['changed']})", [])
+    for run_settings in settings:
+        if run_settings.get("changed"):
+            rows = notes.setdefault(f"Not as published ({run_settings['changed']})", [])
             rows += [row] if row not in rows else []
 
 
-def settings_of(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, Any]:
     """The settings of a training, with those of the training that it starts from, as `start KEY`."""
     settings = read_json_object(file, "settings that train.sh wrote")
     match settings.get("checkpoint.finetune_from_model"):
         case [str(start), *_] if (before := (file.parent / start).parent / file.name).is_file():
-            for key, value in settings_of(before).items():
+            for key, value in read_settings(before).items():
                 if key not in OF_SEED:
                     settings[f"start {key}"] = value
     return settings

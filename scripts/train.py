@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # All before fairseq is imported, whose own configurations hydra would copy each time.
     all_composed = [composed(of.config, of.overrides, of.gpus) for of in trainings]
     for training, (file, overrides, written) in zip(trainings, all_composed, strict=True):
-        config = with_defaults(written)
+        config = complete(written)
         gpus = name_gpus(config, training.gpus, place, places, options.dry_run)
         processes = machines.number * max(1, len(gpus))
         batches = divide_batches(config, processes)
@@ -113,11 +113,11 @@ class Machines(NamedTuple):
         number, rank, host, port = given = [os.environ.get(name, "") for name in MEETING]
         if number in ("", "1"):
             return cls()
-        of_each = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        if not all(given) or of_each != "1":
+        local_processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        if not all(given) or local_processes != "1":
             found = " ".join(map("=".join, zip(MEETING, given, strict=True)))
             raise UserError(
-                f"found {found} LOCAL_WORLD_SIZE={of_each}; expected all of them, of one process on "
+                f"found {found} LOCAL_WORLD_SIZE={local_processes}; expected all of them, of one process on "
                 "each machine, as of torchrun --nproc-per-node 1"
             )
         return cls(int(number), int(rank), f"{host}:{port}")
@@ -137,7 +137,7 @@ def start(command: list[str], written: Any, changed: str | None, is_first: bool)
         if is_done(written):
             print(f"train: {folder} is trained already", file=sys.stderr)
             return
-        settings = settings_of(written) | ({} if changed is None else {CHANGED: changed})
+        settings = read_settings(written) | ({} if changed is None else {CHANGED: changed})
         write_json(folder / SETTINGS, settings)
         # It inherits the lock, so that the next run waits for what is left of one that was killed.
         if status := subprocess.run(command, pass_fds=[lock.fileno()]).returncode:
@@ -179,7 +179,7 @@ def composed(
     return file, [*given, f"++common.user_dir='{user_dir}'"], written
 
 
-def options_of(config: Any) -> dict[str, Any]:
+def section_options(config: Any) -> dict[str, Any]:
     """All options by their names, SECTION.KEY; references to others are not resolved."""
     options = {}
     for name, section in OmegaConf.to_container(config, resolve=False).items():
@@ -188,13 +188,13 @@ def options_of(config: Any) -> dict[str, Any]:
     return options
 
 
-def with_defaults(written: Any) -> Any:
+def complete(written: Any) -> Any:
     """The whole configuration, as fairseq-hydra-train sees it; checks all names and keys."""
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
 
-    if missing := sorted(key for key, value in options_of(written).items() if value == "???"):
+    if missing := sorted(key for key, value in section_options(written).items() if value == "???"):
         raise UserError(
             f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}"
         )
@@ -251,25 +251,25 @@ def build_criterion(config: Any) -> None:
     TASK_REGISTRY[config.task._name](config.task, *dictionaries).build_criterion(config.criterion)
 
 
-def settings_of(written: Any) -> dict[str, Any]:
+def read_settings(written: Any) -> dict[str, Any]:
     """What a training depends on: its options, the digest of its data, and the training that it
     starts from, with the digest of its settings."""
     settings = {}
-    for key, value in sorted(options_of(written).items()):
+    for key, value in sorted(section_options(written).items()):
         if not key.startswith(FREE):
             settings[key] = value
     data = Path(str(written.task.data))
-    settings["task.data"] = digest_of(
+    settings["task.data"] = file_digest(
         data.parent / "manifest.json", *sorted(data.glob("dict*.txt"))
     )
     if start := settings.get("checkpoint.finetune_from_model"):
         path = os.path.relpath(start, written.checkpoint.save_dir)
-        digest = digest_of(Path(start).parent / SETTINGS)
+        digest = file_digest(Path(start).parent / SETTINGS)
         settings["checkpoint.finetune_from_model"] = [path, digest]
     return settings
 
 
-def digest_of(*paths: Path) -> str | None:
+def file_digest(*paths: Path) -> str | None:
     """The SHA-256 of the first of the files that is there."""
     for path in filter(Path.is_file, paths):
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -285,7 +285,7 @@ def is_done(written: Any) -> bool:
     recorded = read_json_object(
         folder / SETTINGS, f"the settings of the training in this folder; {remedy}"
     )
-    wanted, different = settings_of(written), []
+    wanted, different = read_settings(written), []
     for key in sorted({*recorded, *wanted} - {CHANGED}):
         if recorded.get(key) != wanted.get(key):
             different.append(f"{key}: {recorded.get(key)}, not {wanted.get(key)}")
@@ -337,7 +337,7 @@ def settings_of_processes(
         f"distributed_training.distributed_world_size={processes}",  # fairseq's default is all GPUs
     ]
     if processes > 1:
-        address, of_each = machines.address, processes // machines.number
+        address, local_processes = machines.address, processes // machines.number
         if not address:
             with socket.socket() as probe:
                 probe.bind(("localhost", 0))
@@ -349,7 +349,7 @@ def settings_of_processes(
             "checkpoint.load_checkpoint_on_all_dp_ranks=true",
             # without it, fairseq would look for other machines in a Slurm job
             f"distributed_training.distributed_init_method='tcp://{address}'",
-            f"distributed_training.distributed_rank={machines.rank * of_each}",  # of its first one
+            f"distributed_training.distributed_rank={machines.rank * local_processes}",  # of its first one
         ]
         if config.common.cpu:  # fairseq would start a process for each GPU
             settings += ["distributed_training.distributed_no_spawn=true"]

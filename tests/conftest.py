@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def _as_at_the_start():
+def _reset_state():
     random.seed(0)
     torch.manual_seed(0)
     yield

@@ -25,7 +25,7 @@ PAIRS = [(a, b, c, a ^ c, b ^ c) for a in (0, 1) for b in (0, 1) for c in (0, 1)
 NAMES = ("gated", "smoothed", "weighted", "ul", "adversarial")
 
 
-def as_on_a_gpu():
+def pretend_gpu():
     """Kernels run."""
     softmax_kernel.can_run = lambda tensor: tensor.dtype != torch.float64
     softmax_kernel.BLOCK = 32
@@ -63,10 +63,10 @@ def errors(dtype, is_gated, smoothed, weighted, ul, adversarial):
 def factorized_errors(dtype, merged, is_sorted):
     """Relative errors of the factorized loss, dL/dH, dL/dW and dL/dU."""
     generator = torch.Generator().manual_seed(merged)
-    of_token = (torch.arange(V) ** 0.5).long()  # classes of 1 to 15 tokens
+    class_ids = (torch.arange(V) ** 0.5).long()  # classes of 1 to 15 tokens
     if not is_sorted:
-        of_token = of_token[torch.randperm(V, generator=generator)]
-    classes = TokenClasses.of(of_token)
+        class_ids = class_ids[torch.randperm(V, generator=generator)]
+    classes = TokenClasses.of(class_ids)
     shapes = (N, D), (V, D), (classes.number, D)
     inputs = [
         torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes
@@ -85,7 +85,7 @@ def factorized_errors(dtype, merged, is_sorted):
 
 
 def main():
-    as_on_a_gpu()
+    pretend_gpu()
     cases = []
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         for number, options in enumerate(PAIRS):

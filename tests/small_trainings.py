@@ -142,7 +142,7 @@ def batches(cfg, task, split="train"):
     return [batch for batch in iterator if "net_input" in batch]
 
 
-def trainer_for(data, *arguments, base=LM):
+def build_trainer(data, *arguments, base=LM):
     cfg, task, model, criterion = build(data, *arguments, base=base)
     cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
     trainer = Trainer(cfg, task, model, criterion)

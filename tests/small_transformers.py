@@ -44,7 +44,7 @@ def untied():
     return llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False)
 
 
-def in_bfloat16(model):
+def cast_bfloat16(model):
     """By accelerate, which replaces `forward`."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState

@@ -60,7 +60,7 @@ def average_checkpoints(
     for model in checkpoints:
         models[str(model)] = model.parameters
         rows[str(model)] = {"path": str(model), "updates": model.updates}
-    state = checkpoints[0].without_training_state()
+    state = checkpoints[0].model_state()
     state["model"] = average_parameters(models)
     if not all(mean.isfinite().all() for mean in state["model"].values()):
         for path, parameters in models.items():

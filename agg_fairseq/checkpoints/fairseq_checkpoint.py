@@ -68,18 +68,18 @@ class Checkpoint:
 
     @property
     def task_options(self) -> dict[str, Any]:
-        """`options_of` the task."""
-        return options_of(self.state, "task")
+        """The options of the task."""
+        return section_options(self.state, "task")
 
     @property
     def criterion_options(self) -> dict[str, Any]:
-        """`options_of` the criterion."""
-        return options_of(self.state, "criterion")
+        """The options of the criterion."""
+        return section_options(self.state, "criterion")
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """`options_of` the model, its architecture as `_name` or `arch`."""
-        return options_of(self.state, "model")
+        """The options of the model, its architecture as `_name` or `arch`."""
+        return section_options(self.state, "model")
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
@@ -101,7 +101,7 @@ class Checkpoint:
         history = self.state.get("optimizer_history") or [{}]
         return history[-1].get("num_updates", 0)
 
-    def without_training_state(self) -> dict[str, Any]:
+    def model_state(self) -> dict[str, Any]:
         """The contents without the state of the optimizer and the moving average of --store-ema."""
         extra = dict(self.state.get("extra_state") or {})
         for key in MOVING_AVERAGE:
@@ -112,7 +112,7 @@ class Checkpoint:
     def output_embedding(self) -> OutputEmbedding:
         """The output embedding, or the input embedding of a tied model that saves no other;
         UserError if there is none of a known name, or it is no matrix of finite numbers."""
-        output_name, input_name = self._first_of(OUTPUT_NAMES), self._first_of(INPUT_NAMES)
+        output_name, input_name = self._find(OUTPUT_NAMES), self._find(INPUT_NAMES)
         if output_name is None and input_name and any(map(self.model_options.get, TYING_OPTIONS)):
             output_name = input_name
         if output_name is None:
@@ -129,12 +129,12 @@ class Checkpoint:
     @property
     def input_embedding(self) -> Tensor:
         """The input embedding (V, D) of the decoder, in the dtype of the file; UserError without."""
-        name = self._first_of(INPUT_NAMES)
+        name = self._find(INPUT_NAMES)
         if name is None:
             raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAMES[0]}")
         return self._matrix(name)
 
-    def _first_of(self, names: tuple[str, ...]) -> str | None:
+    def _find(self, names: tuple[str, ...]) -> str | None:
         return next((name for name in names if name in self.parameters), None)
 
     def _matrix(self, name: str) -> Tensor:
@@ -157,7 +157,7 @@ class Checkpoint:
                 )
 
 
-def options_of(state: Mapping[str, Any], section: str) -> dict[str, Any]:
+def section_options(state: Mapping[str, Any], section: str) -> dict[str, Any]:
     """The options of a section of fairseq's configuration, such as "task", its name as `_name`;
     empty if it has none."""
     options = state.get("cfg") or vars(state["args"])  # older ones: those of all sections

@@ -35,7 +35,7 @@ def write_with_bias(
     parameters.pop("decoder.embed_out", None)  # as older versions of fairseq name it
     parameters[f"{LAYER}.weight"] = model.output_embedding.saved
     parameters[f"{LAYER}.bias_shift"] = bias.float()  # also in a half-precision model
-    state = model.without_training_state() | {"model": parameters}
+    state = model.model_state() | {"model": parameters}
     for key in ("best", "val_loss"):
         state["extra_state"].pop(key, None)
     for key in ("cfg", "args"):

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..objective.likelihood import has_workers
+from ..objective.base import has_workers
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def _training_counts(task: Any, split: str, max_positions: Any, epoch: int | Non
             languages if all(languages) else None,
             getattr(options, "upsample_primary", 1),
         )
-        counts += _without_skipped(task, split, shard, max_positions, whole)
+        counts += _count_kept(task, split, shard, max_positions, whole)
         total += int(whole.sum())
     trained = int(counts.sum())
     skips = f" of {total:,}, since training skips or cuts the others," if trained < total else ""
@@ -122,9 +122,7 @@ def _training_counts(task: Any, split: str, max_positions: Any, epoch: int | Non
     return counts
 
 
-def _without_skipped(
-    task: Any, split: str, epoch: int, max_positions: Any, whole: Tensor
-) -> Tensor:
+def _count_kept(task: Any, split: str, epoch: int, max_positions: Any, whole: Tensor) -> Tensor:
     """The counts (V,) of what the task yields in an epoch, whose files have the counts `whole`."""
     own = copy.copy(task)
     own.datasets = {}

@@ -67,8 +67,8 @@ def read_translations(path: str | Path) -> Translations:
             "--required-batch-size-multiple 1, without which it drops the last batch"
         )
     sides = []
-    for of_kind in best.values():
-        sides.append([of_kind[index][1] for index in ids])
+    for hypotheses in best.values():
+        sides.append([hypotheses[index][1] for index in ids])
     return Translations(str(path), *sides, language)
 
 

@@ -74,11 +74,11 @@ class TokenizerVocabulary(Vocabulary):
             )
         return cls(path, tokenizer, unknown, rows, None, byte_level)
 
-    def counted_in(self, text: str | Path) -> TokenizerVocabulary:
+    def recount(self, text: str | Path) -> TokenizerVocabulary:
         """The vocabulary with the counts of a text."""
-        return replace(self, counts=self.counts_in(text))
+        return replace(self, counts=self.count_text(text))
 
-    def counts_in(self, text: str | Path) -> Tensor:
+    def count_text(self, text: str | Path) -> Tensor:
         """(V,) int64 occurrences in a text in UTF-8."""
         counts = np.zeros(self.rows, dtype=np.int64)
         for rows in self.encode_file(text):

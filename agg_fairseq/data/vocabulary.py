@@ -28,7 +28,7 @@ GROUP_MEANINGS = {
 
 class Vocabulary:
     """The tokens that the rows of an output embedding stand for. Its kinds have two methods:
-    `word_tokenizer(options)` splits words into these tokens; `counts_in(text)` are the occurrences
+    `word_tokenizer(options)` splits words into these tokens; `count_text(text)` are the occurrences
     (V,) int64 in a text, which for `BinarizedVocabulary` is the training split of a folder."""
 
     counts: Tensor | None  # (V,) int64 occurrences as a target in training, where they are known
@@ -46,17 +46,17 @@ class Vocabulary:
         """Groups by one of `GROUPINGS`, by the occurrences in another text, or `LISTED_GROUPS` by a
         file with a token per line."""
         if tokens is not None:
-            group, row_of = -self.excluded.long(), {name: k for k, name in enumerate(self.tokens)}
+            group, rows = -self.excluded.long(), {name: k for k, name in enumerate(self.tokens)}
             for line in read_lines(tokens, "a token per line"):
-                if (token := line.rstrip("\n")) not in row_of:
+                if (token := line.rstrip("\n")) not in rows:
                     raise UserError(
                         f"{tokens}: found {token!r}, which is not in the vocabulary; expected a token "
                         "per line, as dict.txt or tokenizer.json writes it"
                     )
-                group[row_of[token]] = 1  # also a special one
+                group[rows[token]] = 1  # also a special one
             return FrequencyGroups(group, LISTED_GROUPS)
         if occurrences_in is not None:
-            return occurrence_groups(self.counts_in(occurrences_in), excluded=self.excluded)
+            return occurrence_groups(self.count_text(occurrences_in), excluded=self.excluded)
         if self.counts is None:
             raise UserError(
                 "--train-text: found none; expected a text to count tokens in, for the "
@@ -108,7 +108,7 @@ class BinarizedVocabulary(Vocabulary):
         """Special tokens and fillers without occurrences."""
         return [row for row in self.special_ids if self.counts[row] == 0]
 
-    def counts_in(self, text: str | Path) -> Tensor:
+    def count_text(self, text: str | Path) -> Tensor:
         """(V,) int64 occurrences in the training split of a folder with the same dictionary."""
         other = BinarizedVocabulary.load(text, self.languages)
         if other.tokens != self.tokens:

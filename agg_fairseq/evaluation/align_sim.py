@@ -60,7 +60,7 @@ def align_sim(
         }
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
-    labeled = members.of_token[links.tokens()]
+    labeled = members.group_ids[links.tokens()]
     rows[LABELED] = {"align_sim": {}}
     for index, group in enumerate(members.names):
         rows[LABELED]["align_sim"][group] = int(labeled.eq(index).sum())

@@ -6,7 +6,7 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..checkpoints.with_bias import write_with_bias
-from ..columns import with_groups
+from ..columns import add_groups
 from ..errors import UserError
 from ..files import check_writable
 from ..metrics import NextTokenStatistics
@@ -71,11 +71,11 @@ def calibrate(
     offsets = share * statistics.fit_offsets()
 
     # (V,); the last, of index −1, is of no group
-    shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.of_token]
+    shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.group_ids]
     write_with_bias(model, output, shift, vocabulary.counts, name, WITH_BIAS.get(name, name))
-    as_it_was = statistics.compute()
+    uncalibrated = statistics.compute()
     rows = {
-        "as it was": {measure: as_it_was[measure] for measure in COLUMNS},
+        "as it was": {measure: uncalibrated[measure] for measure in COLUMNS},
         "calibrated": statistics.calibrated(offsets),
     }
     settings = {
@@ -86,4 +86,4 @@ def calibrate(
         "occurrences-in": None if occurrences_in is None else str(occurrences_in),
     }
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
-    return Result(rows, with_groups(COLUMNS, groups.names), settings, facts)
+    return Result(rows, add_groups(COLUMNS, groups.names), settings, facts)

@@ -60,10 +60,10 @@ def group_shares(
         raise UserError("--epochs: found it without --beta2; expected both")
     vocabulary, splits = _counts_by_split(data, tokenizer)
     counts, excluded = vocabulary.counts, vocabulary.excluded  # V
-    occurs, of_token = counts > 0, vocabulary.groups(groups).of_token
+    occurs, group_ids = counts > 0, vocabulary.groups(groups).group_ids
     members = {}  # the tokens (V,) bool of each row that does not depend on β₂
     for index, group in enumerate(GROUPS):
-        members[group] = of_token == index
+        members[group] = group_ids == index
     members["total"] = occurs  # special targets too
     rarest_row = f"rarest {100 * rare_fraction:g}%"
     members[rarest_row] = occurs & rarest(counts, rare_fraction, excluded)
@@ -75,9 +75,9 @@ def group_shares(
     for name, is_member in members.items():
         rows[name] = _row(is_member, counts, splits, tokens_per_update)
     columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
-    counted_in = next(iter(splits))
+    counted_text = next(iter(splits))
     settings = {
-        "counted-in": counted_in,
+        "counted-in": counted_text,
         "tokens": int(counts.sum()),
         "tokens-per-update": tokens_per_update,
         "groups": GROUPINGS[groups],
@@ -99,7 +99,7 @@ def group_shares(
                 unseen = rows[UNSEEN]["target_share"] if UNSEEN in rows else {}
                 facts["prediction"] = prediction(
                     row["change_by_beta2"],
-                    row["target_share"][counted_in],
+                    row["target_share"][counted_text],
                     settings["tokens"],
                     epochs or 1,
                     max(unseen.values(), default=0.0),
@@ -114,7 +114,7 @@ def _counts_by_split(
     """The vocabulary, and its counts (V,) in each split, the training text first."""
     if tokenizer is not None:
         path = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
-        encoded = TokenizerVocabulary.load(path, None).counted_in(data)
+        encoded = TokenizerVocabulary.load(path, None).recount(data)
         return encoded, {Path(data).name: encoded.counts}
     if Path(data).is_file():
         raise UserError(f"--tokenizer: found none for the text {data}; name its tokenizer.json")

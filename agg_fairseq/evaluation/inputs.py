@@ -57,7 +57,7 @@ def load_vocabulary(
                 f"{model}: found another vocabulary than in {next(iter(models.values()))}; measure "
                 "them one at a time"
             )
-    return vocabulary if train_text is None else vocabulary.counted_in(train_text)
+    return vocabulary if train_text is None else vocabulary.recount(train_text)
 
 
 def check_row_names(names: Iterable[str], *taken: str) -> None:
@@ -80,8 +80,8 @@ def frequency_settings(
     """Settings of a result that say how groups were formed, if there are any."""
     if data is None and train_text is None:
         return {}
-    counted_in = None if train_text is None else Path(train_text).name
-    return {"groups": GROUPINGS[groups], "counted-in": counted_in}
+    counted_text = None if train_text is None else Path(train_text).name
+    return {"groups": GROUPINGS[groups], "counted-in": counted_text}
 
 
 def find_device(name: str | None) -> torch.device:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints import EmbeddingSource, Models
-from ..columns import with_groups
+from ..columns import add_groups
 from ..metrics.groups import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
@@ -48,7 +48,7 @@ def isotropy(
     for name, model in tqdm(models.items(), "isotropy", leave=False, disable=None):
         embedding = model.output_embedding
         weight = embedding.weight
-        cosine = metrics.mean_cosine_between(weight[members["rare"]], weight[members["frequent"]])
+        cosine = metrics.mean_cross_cosine(weight[members["rare"]], weight[members["frequent"]])
         measured = geometry_by_group(model, members)
         singular_values = embedding.embeddings.singular_values().tolist()
         last, shown = len(singular_values) - 1, {}
@@ -71,7 +71,7 @@ def isotropy(
         "isotropy": "eigenvectors-of-WtW,float64",
         **frequency_settings(data, train_text, groups),
     }
-    return Result(rows, with_groups(COLUMNS, tuple(members)), settings, {"groups": sizes})
+    return Result(rows, add_groups(COLUMNS, tuple(members)), settings, {"groups": sizes})
 
 
 def geometry_by_group(

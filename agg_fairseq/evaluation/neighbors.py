@@ -55,8 +55,8 @@ def neighbors(
         described |= {"count": None, "group": None}
         if members is not None:
             described["count"] = int(vocabulary.counts[index])
-            if members.of_token[index] >= 0:
-                described["group"] = members.names[members.of_token[index]]
+            if members.group_ids[index] >= 0:
+                described["group"] = members.names[members.group_ids[index]]
         return described
 
     nearest = {}

@@ -10,7 +10,7 @@ import torch
 
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..checkpoints.with_bias import LAYER
-from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, Columns, with_groups
+from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, Columns, add_groups
 from ..data.vocabulary import GROUPINGS, Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
@@ -119,7 +119,7 @@ def perplexity(
         rows[UNIGRAM] = {"expected_over_observed": reference}
     facts = {"groups": members.sizes(), "targets": statistics.targets()}
     settings = {"split": text.name, "targets": _shares(statistics), **settings}
-    return Result(rows, with_groups(_columns(rows), members.names), settings, facts)
+    return Result(rows, add_groups(_columns(rows), members.names), settings, facts)
 
 
 def _columns(rows: Mapping[str, Mapping[str, Any]]) -> Columns:
@@ -159,8 +159,8 @@ def _groups(
             "--as-published: found no --train-text; expected the text to count tokens in"
         )
     special = vocabulary.excluded & (vocabulary.counts > 0)
-    most_frequent = members.of_token.masked_fill(special, 0)
-    return replace(members, of_token=most_frequent), f"{grouping},special-tokens-frequent"
+    most_frequent = members.group_ids.masked_fill(special, 0)
+    return replace(members, group_ids=most_frequent), f"{grouping},special-tokens-frequent"
 
 
 def _text_perplexity(

@@ -65,25 +65,25 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         return dict(zip(ORDERS, values, strict=True))
 
     rows = {}
-    for name, of_row in tqdm(everything.items(), "measuring", leave=False, disable=None):
+    for name, row_texts in tqdm(everything.items(), "measuring", leave=False, disable=None):
         row = rows[name] = {
-            "tokens": sum(map(len, of_row)),
+            "tokens": sum(map(len, row_texts)),
             "kld": None,
             "ms_jaccard": None,
             "self_bleu": None,
-            "distinct": by_order(metrics.distinct(of_row)),
-            "repetition": metrics.repetition(of_row),
-            "unique_tokens": metrics.unique_tokens(of_row),
+            "distinct": by_order(metrics.distinct(row_texts)),
+            "repetition": metrics.repetition(row_texts),
+            "unique_tokens": metrics.unique_tokens(row_texts),
             "token_share": None,
             "path": None if name == HUMAN else str(texts[name]),
         }
         if name != HUMAN and has_references:
-            row["kld"] = metrics.kl_divergence(of_row, references)
-            row["ms_jaccard"] = by_order(metrics.ms_jaccard(of_row, references))
-        if len(of_row) > 1:
-            row["self_bleu"] = by_order(metrics.self_bleu(of_row))
-        if groups is not None and any(of_row):
-            tokens = list(itertools.chain(*of_row))
+            row["kld"] = metrics.kl_divergence(row_texts, references)
+            row["ms_jaccard"] = by_order(metrics.ms_jaccard(row_texts, references))
+        if len(row_texts) > 1:
+            row["self_bleu"] = by_order(metrics.self_bleu(row_texts))
+        if groups is not None and any(row_texts):
+            tokens = list(itertools.chain(*row_texts))
             unknown = [token for token in tokens if token not in dictionary]
             if unknown:
                 raise UserError(

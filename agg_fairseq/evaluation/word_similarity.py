@@ -59,10 +59,10 @@ def word_similarity(
     files = []
     for name in dict.fromkeys(datasets):
         files.append(folder / f"{name}.txt" if name in DATASETS else Path(name))
-    pairs_of, sizes = {}, {}
+    pairs_by_column, sizes = {}, {}
     for key, path in zip(unique_names(files, None, "stem"), files, strict=True):
         # the tokens of the first words, of the second words, and the scores
-        first, second, scores = pairs_of[key] = [], [], []
+        first, second, scores = pairs_by_column[key] = [], [], []
         for word, other, score in _read_pairs(path):
             first.append(tokens(word))
             second.append(tokens(other))
@@ -73,7 +73,7 @@ def word_similarity(
         weight = model.output_embedding.weight
         row = rows[name] = {"path": str(model), "spearman": {}, "covered": {}}
         covered[name] = {}
-        for key, pairs in pairs_of.items():
+        for key, pairs in pairs_by_column.items():
             correlation, number = metrics.word_similarity(weight, *pairs)
             row["spearman"][key], row["covered"][key] = correlation, number
             covered[name][key] = f"{number:,}/{sizes[key]:,}"

@@ -129,21 +129,21 @@ def smoothed_losses(
     """The losses with label smoothing, −log p1 and −log p2 of the targets, (n,) each, from logits
     (n, V + C): z of the tokens, then those of the classes.
 
-    Of the target distribution Q each token has `share`, and the target `at_target` more. With Q_c
+    Of the target distribution Q each token has `share`, and the target `extra` more. With Q_c
     its sum over class c, and l_c the logsumexp of the logits z of the class, the loss is
 
         −Σ_c Q_c (log p1[c] − l_c) − Σ_k Q[k] z[k].
     """
-    share, at_target = label_smoothing / classes.vocabulary, 1 - label_smoothing
+    share, extra = label_smoothing / classes.vocabulary, 1 - label_smoothing
     z, class_logits = logits.split([classes.vocabulary, classes.number], 1)
     z = z - z.detach().amax(1, keepdim=True)  # what is common to a row would cost digits
     log_p1 = class_logits.log_softmax(1)  # n x C
     log_sums = classes.reduce(z, torch.logsumexp, -torch.inf)  # n x C
-    y, class_of_target = chunk.target[:, None], classes.of_token[chunk.target][:, None]
+    y, class_of_target = chunk.target[:, None], classes.class_ids[chunk.target][:, None]
     z_at_target = z.gather(1, y)
     q = (share * classes.sizes.to(z.dtype)).repeat(len(z), 1)  # n x C
-    q.scatter_add_(1, class_of_target, torch.full_like(z_at_target.detach(), at_target))
-    losses = (q * (log_sums - log_p1)).sum(1) - share * z.sum(1) - at_target * z_at_target[:, 0]
+    q.scatter_add_(1, class_of_target, torch.full_like(z_at_target.detach(), extra))
+    losses = (q * (log_sums - log_p1)).sum(1) - share * z.sum(1) - extra * z_at_target[:, 0]
     return {
         "losses": losses,
         "class_nll": -log_p1.gather(1, class_of_target)[:, 0],
@@ -159,9 +159,9 @@ def _values_and_gradients(
     features, weight, class_weight = inputs
     dtype, wide, operand, _ = precision(features)
     wanted = [one.requires_grad and torch.is_grad_enabled() for one in inputs]
-    starts = order.on_host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
+    starts = order.host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
-    of_targets = order.of_targets[:, : len(kept)]
+    target_table = order.target_table[:, : len(kept)]
     with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
         h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
         w = weight.to(dtype).to(operand)
@@ -170,10 +170,10 @@ def _values_and_gradients(
             for one, is_wanted in zip((h, weight, class_weight), wanted, strict=True)
         ]
         # All in float32, since each row of U is a sum over many positions.
-        u, of_class = class_weight.to(wide), of_targets[3]
+        u, target_class = class_weight.to(wide), target_table[3]
         parts = [h.new_empty(0, dtype=wide)]  # there may be no positions
-        _add_term(h.to(wide), u, of_class, None, parts, gradients[0], gradients[2])
-        token_nll = _add_token_terms(h, w, starts, of_targets, classes, *gradients[:2])
+        _add_term(h.to(wide), u, target_class, None, parts, gradients[0], gradients[2])
+        token_nll = _add_token_terms(h, w, starts, target_table, classes, *gradients[:2])
         values = torch.stack([torch.cat(parts), token_nll])
         if gradients[0] is not None:
             all_features_grad = torch.zeros_like(features, dtype=wide)
@@ -185,7 +185,7 @@ def _add_token_terms(
     h: Tensor,
     w: Tensor,
     starts: list[int],
-    of_targets: Tensor,
+    target_table: Tensor,
     classes: TokenClasses,
     grad_h: Tensor | None,
     grad_weight: Tensor | None,
@@ -213,7 +213,7 @@ def _add_token_terms(
         elif start < stop:
             tokens, shift = classes.tokens(first, last, multiple)
             rows, span = w[tokens], slice(start, stop)
-            columns = of_targets[:3, span] - shift  # 3 x n
+            columns = target_table[:3, span] - shift  # 3 x n
             ranges = None if first == last and len(rows) == number else columns[1:]
             span_grad = None if grad_h is None else grad_h[span]
             rows_grad = None if grad_weight is None else grad_weight[tokens]
@@ -307,14 +307,14 @@ class _JointLogProb(torch.autograd.Function):
         for log p1."""
         refuse_second_derivatives()
         joint, log_p1 = ctx.saved_tensors
-        of_token, rows = ctx.classes.of_token, _rows_at_a_time(joint)
+        class_ids, rows = ctx.classes.class_ids, _rows_at_a_time(joint)
         grad_logits, sums = torch.empty_like(gradient), torch.empty_like(log_p1)
         for start in range(0, len(joint), rows):
             part = slice(start, start + rows)
             sums[part] = ctx.classes.reduce(gradient[part], torch.sum, 0.0)
-            p2 = (joint[part] - log_p1[part].index_select(1, of_token)).exp_()
-            of_class = sums[part].index_select(1, of_token)
-            torch.addcmul(gradient[part], p2, of_class, value=-1, out=grad_logits[part])
+            p2 = (joint[part] - log_p1[part].index_select(1, class_ids)).exp_()
+            class_sums = sums[part].index_select(1, class_ids)
+            torch.addcmul(gradient[part], p2, class_sums, value=-1, out=grad_logits[part])
         return grad_logits, sums, None
 
 

@@ -47,11 +47,11 @@ def decoupled_log_prob(
 
         # All logits are formed on a GPU: to learn which classes were chosen, its host would wait.
         if features.is_cuda:
-            log_probs = outside.index_select(1, classes.of_token)  # N x V
-            is_inside = classes.of_token == chosen[:, None]  # N x V
-            of_all = linear(features, weight).to(log_probs.dtype)
-            of_all = of_all.masked_fill_(~is_inside, -torch.inf).log_softmax(1)
-            return torch.where(is_inside, of_all, log_probs).view(shape)
+            log_probs = outside.index_select(1, classes.class_ids)  # N x V
+            is_inside = classes.class_ids == chosen[:, None]  # N x V
+            token_log_probs = linear(features, weight).to(log_probs.dtype)
+            token_log_probs = token_log_probs.masked_fill_(~is_inside, -torch.inf).log_softmax(1)
+            return torch.where(is_inside, token_log_probs, log_probs).view(shape)
         log_probs = classes.spread(outside)
         for number, parts in enumerate(classes.parts):
             rows = (chosen == number).nonzero().squeeze(1)
@@ -59,10 +59,10 @@ def decoupled_log_prob(
                 h = features[rows]
                 logits = [linear(h, take(weight, 0, part)) for part in parts]
                 inside = torch.log_softmax(torch.cat(logits, 1).to(log_probs.dtype), 1)
-                sizes = [of_part.size(1) for of_part in logits]
-                for part, of_part in zip(parts, inside.split(sizes, 1), strict=True):
+                sizes = [part_log_probs.size(1) for part_log_probs in logits]
+                for part, part_log_probs in zip(parts, inside.split(sizes, 1), strict=True):
                     at = (rows, part) if isinstance(part, slice) else (rows[:, None], part)
-                    log_probs[at] = of_part
+                    log_probs[at] = part_log_probs
         return log_probs.view(shape)
 
 

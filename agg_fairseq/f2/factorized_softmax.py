@@ -60,7 +60,7 @@ class FactorizedSoftmax(nn.Module):
     @property
     def classes(self) -> TokenClasses:
         """The classes, on the device of the weights."""
-        if self._classes is None or self._classes.of_token.device != self.class_of_token.device:
+        if self._classes is None or self._classes.class_ids.device != self.class_of_token.device:
             self._classes = TokenClasses.of(self.class_of_token)
         return self._classes
 

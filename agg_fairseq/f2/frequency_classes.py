@@ -94,8 +94,8 @@ def assign_classes(assignment: str, number: int, counts: Tensor) -> Tensor:
                 f"got {number}"
             )
         return mefmax(counts)
-    with_number = {"equal-frequency": equal_frequency, "equal-token": equal_token}
-    return with_number[assignment](counts, number)
+    assignments = {"equal-frequency": equal_frequency, "equal-token": equal_token}
+    return assignments[assignment](counts, number)
 
 
 def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> float:

@@ -25,8 +25,8 @@ class SortedTargets(NamedTuple):
     positions: Tensor  # (N,) int64
     # By these positions, the rank of the target; the first rank of its class, and the last, which
     # is excluded; and the class. Ranks are V, and the class is C, where a target is ignored.
-    of_targets: Tensor  # (4, N) int64
-    on_host: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
+    target_table: Tensor  # (4, N) int64
+    host: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +34,10 @@ class TokenClasses:
     """Each token's class, for any order of the dictionary. `order` has the tokens class by
     class."""
 
-    of_token: Tensor  # (V,) int64 in [0, C), the class of each token
+    class_ids: Tensor  # (V,) int64 in [0, C), the class of each token
     order: Tensor  # (V,) int64, the tokens sorted by class, then by index
     rank: Tensor  # (V,) int64, the position of each token in `order`
-    by_rank: Tensor  # (4, V + 1) int64, the columns of `SortedTargets.of_targets`
+    rank_table: Tensor  # (4, V + 1) int64, the columns of `SortedTargets.target_table`
     edges: Tensor  # (C + 1,) int32, `starts` as a tensor
     sizes: Tensor  # (C,) int64, the number of tokens of each class
     starts: tuple[int, ...]  # C + 1 numbers: class c has the ranks from starts[c] to starts[c + 1]
@@ -65,10 +65,10 @@ class TokenClasses:
         device, parts = class_of_token.device, []
         for members in np.split(order, starts[1:-1]):
             runs = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
-            of_class: list[slice | Tensor] = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
+            pieces: list[slice | Tensor] = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
             if len(runs) > MOST_RUNS:
-                of_class = [torch.from_numpy(members).to(device)]
-            parts.append(tuple(of_class))
+                pieces = [torch.from_numpy(members).to(device)]
+            parts.append(tuple(pieces))
 
         tile = min(TILE, -(-len(order) // len(sizes)))  # the mean size of a class, if that is less
         tile_counts = -(-sizes // tile)
@@ -81,12 +81,12 @@ class TokenClasses:
         ranks = np.arange(len(order) + 1)
         class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
         stops = np.append(starts[1:], len(order))  # C + 1
-        by_rank = np.stack([ranks, starts[class_of_rank], stops[class_of_rank], class_of_rank])
+        rank_table = np.stack([ranks, starts[class_of_rank], stops[class_of_rank], class_of_rank])
         return cls(
             class_of_token,
             torch.from_numpy(order).to(device),
             torch.from_numpy(rank).to(device),
-            torch.from_numpy(by_rank).to(device),
+            torch.from_numpy(rank_table).to(device),
             torch.from_numpy(starts).int().to(device),
             torch.from_numpy(sizes).to(device),
             tuple(map(int, starts)),
@@ -102,7 +102,7 @@ class TokenClasses:
     @property
     def vocabulary(self) -> int:
         """V, the number of tokens."""
-        return len(self.of_token)
+        return len(self.class_ids)
 
     def tokens(self, first: int, last: int, multiple: int = 1) -> tuple[slice | Tensor, int]:
         """The tokens of the classes from `first` to `last` (included), in the order of their ranks:
@@ -136,13 +136,13 @@ class TokenClasses:
         ranks = self.rank.index_select(0, token).masked_fill_(ignored, self.vocabulary).int()
         ranks, positions = ranks.sort(stable=True)
         starts = torch.searchsorted(ranks, self.edges)
-        return SortedTargets(positions, self.by_rank.index_select(1, ranks), HostCopy(starts))
+        return SortedTargets(positions, self.rank_table.index_select(1, ranks), HostCopy(starts))
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of classes (N, C) at each of their tokens: (N, V)."""
         parts = [(number, part) for number, parts in enumerate(self.parts) for part in parts]
         if values.is_cuda or not all(isinstance(part, slice) for _, part in parts):
-            return values.index_select(1, self.of_token)
+            return values.index_select(1, self.class_ids)
         spread = values.new_empty(len(values), self.vocabulary)
         for number, part in parts:
             spread[:, part] = values[:, number : number + 1]
@@ -153,8 +153,8 @@ class TokenClasses:
         `nothing` is the value that does not change it."""
         if not values.is_cuda:
             reduced = []
-            for of_class in self.parts:
-                taken = [take(values, 1, part) for part in of_class]
+            for pieces in self.parts:
+                taken = [take(values, 1, part) for part in pieces]
                 reduced.append(reduction(torch.cat(taken, 1) if taken[1:] else taken[0], 1))
             return torch.stack(reduced, 1)
         for columns, is_empty in self.tables:  # a few launches, whatever the number of classes

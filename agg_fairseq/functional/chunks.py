@@ -183,10 +183,10 @@ def _values_and_gradients(
             # otherwise products of a GPU are several times slower, and its kernels load single
             # numbers in place of vectors
             w = F.pad(w, (0, 0, 0, -vocabulary % 16))
-        start_with = torch.empty_like, torch.empty_like, torch.zeros_like
+        allocators = torch.empty_like, torch.empty_like, torch.zeros_like
         grad_h, grad_w, grad_b = [
             new(one, dtype=wide) if is_wanted and one is not None else None
-            for new, one, is_wanted in zip(start_with, (features, w, bias), wanted, strict=True)
+            for new, one, is_wanted in zip(allocators, (features, w, bias), wanted, strict=True)
         ]
         size = -(-number // max(1, -(-number // chunk_rows(weight))))  # of equal chunks
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
@@ -195,19 +195,19 @@ def _values_and_gradients(
             chunk = Chunk(kept[part], target[part], has_target[part], features[part])
             h = chunk.features.to(dtype).to(operand)  # C x D
             wider = torch.mm(h, w.t(), out=memory[: len(h)], **sums)
-            logits, into_features = wider[:, :vocabulary], None
+            logits, grad_chunk = wider[:, :vocabulary], None
             if bias is not None:
                 logits.add_(bias.to(wide))
             if hasattr(loss, "residual_"):
                 values, residual = loss.residual_(logits, chunk, dtype, scale)
             else:
-                values, residual, into_features = differentiate(loss, logits, chunk, scale)
+                values, residual, grad_chunk = differentiate(loss, logits, chunk, scale)
             parts.append(values)
             residual = widened(residual.to(dtype).to(operand), wider.size(1))
             if grad_h is not None:
                 torch.mm(residual, w, out=grad_h[part], **sums)
-                if into_features is not None:
-                    grad_h[part].add_(into_features)
+                if grad_chunk is not None:
+                    grad_h[part].add_(grad_chunk)
             if gates is not None:
                 gate_residual_(residual, chunk.target, gates)
             if grad_w is not None:
@@ -232,9 +232,9 @@ def differentiate(
         values = loss(leaves[0], chunk._replace(features=leaves[1]))
         total = values["losses"].where(chunk.has_target, 0).sum()
         total = total if scale is None else total * scale
-    residual, into_features = torch.autograd.grad(total, leaves, allow_unused=True)
+    residual, grad_chunk = torch.autograd.grad(total, leaves, allow_unused=True)
     # copies, since the next chunk takes the memory of the logits
-    return {name: value.detach().clone() for name, value in values.items()}, residual, into_features
+    return {name: value.detach().clone() for name, value in values.items()}, residual, grad_chunk
 
 
 def chunk_rows(weight: Tensor) -> int:

@@ -136,13 +136,13 @@ def gate_residual_(residual: Tensor, target: Tensor, gates: Gates) -> Tensor:
         compiled(_multiply_by_gates_, (residual, y, has_target, is_rare, gates.g1, gates.g2))
         return wider
     rows = is_rare.nonzero().squeeze(1)  # few
-    at_rare, at_target = residual[rows], residual.gather(1, y[:, None])
+    saved, target_part = residual[rows], residual.gather(1, y[:, None])
     if gates.g1 is not None:
         residual.mul_(gates.g1.to(residual.dtype))
     if len(rows):
-        residual[rows] = at_rare if gates.g2 is None else at_rare * gates.g2.to(residual.dtype)
-    at_target = at_target.where(has_target[:, None], residual.gather(1, y[:, None]))
-    residual.scatter_(1, y[:, None], at_target)
+        residual[rows] = saved if gates.g2 is None else saved * gates.g2.to(residual.dtype)
+    target_part = target_part.where(has_target[:, None], residual.gather(1, y[:, None]))
+    residual.scatter_(1, y[:, None], target_part)
     return wider
 
 

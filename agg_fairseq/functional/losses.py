@@ -72,8 +72,8 @@ def unlikelihood(
     log_beyond_rest = F.softplus(z_top - log_rest)  # −log(1 − P[m])
     is_other = is_candidate & (tokens != top)
     log_p = logits.gather(1, tokens) - log_rest - log_beyond_rest
-    at_top = log_beyond_rest.masked_fill(~is_candidate | is_other, 0.0)
-    return (at_top - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
+    candidate_odds = log_beyond_rest.masked_fill(~is_candidate | is_other, 0.0)
+    return (candidate_odds - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
 
 
 def adversarial_margin(features: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -189,13 +189,13 @@ def softmax_residual_(
     # −log P[y] = (max z − z[y]) − log max P the logits cancel exactly where y is the arg-max.
     log_largest = residual.amax(1).log_()  # C
     nll = (largest - z_of_target).sub_(log_largest)  # C
-    at_target = nll.neg().expm1_()  # C, exact where P[y] is nearly 1
+    target_part = nll.neg().expm1_()  # C, exact where P[y] is nearly 1
     if total is not None:
         total = logits.size(1) * (largest - log_largest) - total
-        at_target += others
+        target_part += others
         residual.sub_(share)
     if omega is not None:
-        at_target *= omega
+        target_part *= omega
         residual.mul_(omega[:, None])
-    residual = residual.to(dtype).scatter_(1, y, at_target[:, None].to(dtype))
+    residual = residual.to(dtype).scatter_(1, y, target_part[:, None].to(dtype))
     return residual, nll, total

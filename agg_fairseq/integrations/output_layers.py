@@ -143,7 +143,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         path: of a folder that `save_pretrained` wrote, or of a file of safetensors or index in it.
         **options: of `from_pretrained`, such as `dtype`, `use_cache` or `output_loading_info`.
     """
-    saved, with_info = PretrainedModel(path), options.pop("output_loading_info", False)
+    saved, wants_info = PretrainedModel(path), options.pop("output_loading_info", False)
     saved.check()
     model_class, config = type(saved.skeleton), saved.skeleton.config
     head = saved.skeleton.get_output_embeddings()
@@ -172,7 +172,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         layer.class_weight.data.copy_(saved.tensor(f"{name}.class_weight"))
     elif f"{name}.bias" in saved and layer.bias is None:
         _fix_bias(model, saved.tensor(f"{name}.bias"))
-    return (model, info) if with_info else model
+    return (model, info) if wants_info else model
 
 
 def _plain_head(model: Any) -> nn.Linear:

@@ -171,7 +171,7 @@ class GatedHead(TrainerCallback):
             target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
         target = (labels if target is None else target).to(head.weight.device)
         if self._step_hook is None:
-            self._step_hook = register_optimizer_step_post_hook(self._after_step)
+            self._step_hook = register_optimizer_step_post_hook(self._commit_step)
         self._has_loss, self._is_used, gates = True, False, self.objective.micro_batch(target).gates
         mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
         attributes, before = vars(head), vars(head).get("forward")
@@ -220,8 +220,8 @@ class GatedHead(TrainerCallback):
         """Called with dL/dlogits (..., V) of the first backward pass."""
         self._is_checked = True
         has_target = (target >= 0) & (target < gradient.size(-1))
-        at_target = gradient.gather(-1, target.where(has_target, 0)[..., None]).squeeze(-1).abs()
-        is_other = (at_target < torch.linalg.vector_norm(gradient, torch.inf, dim=-1)) & has_target
+        magnitude = gradient.gather(-1, target.where(has_target, 0)[..., None]).squeeze(-1).abs()
+        is_other = (magnitude < torch.linalg.vector_norm(gradient, torch.inf, dim=-1)) & has_target
         if 2 * is_other.sum() > has_target.sum():
             raise UserError(
                 f"GatedHead: expected a loss by which position t predicts label t + {self._shifts:d}, "
@@ -253,7 +253,7 @@ class GatedHead(TrainerCallback):
             self._step_hook.remove()
             self._step_hook = None
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _commit_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Called after a step of any optimizer."""
         parameters = {*self.model.parameters()}
         weight = self.model.get_output_embeddings().weight
@@ -299,7 +299,7 @@ class GatedHead(TrainerCallback):
             )
         self.roll_back_update()
         source = getattr(loader, "base_dataloader", loader)  # of accelerate, around that of torch
-        source.collate_fn = functools.partial(_with_labels_twice, source.collate_fn)
+        source.collate_fn = functools.partial(_copy_labels, source.collate_fn)
         counter = self.objective.counter
         if counter is not None and self._takes_epoch and has_length(loader):
             counter.most_slots = MOST_SLOTS
@@ -350,7 +350,7 @@ def _forward_within(mode: ReplacedLinear, forward: Callable[..., Tensor], *given
         return forward(*given)
 
 
-def _with_labels_twice(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
+def _copy_labels(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
     """A batch whose labels have a second name: those with the first, Trainer keeps from the model
     for a loss of its own."""
     batch = collate(examples)

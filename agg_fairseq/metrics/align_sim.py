@@ -76,8 +76,8 @@ def align_sim(weight: Tensor, links: LinkCounts) -> Tensor:
         squares[chunk] = torch.stack(norms_of_blocks).double().square().sum(0) - is_zero.sum()
         ends = torch.searchsorted(rows, torch.stack([chunk[0], chunk[-1] + 1]))
         part = slice(*ends.tolist())  # the labels are sorted by their rows
-        of_chunk = inferred[torch.searchsorted(chunk, rows[part]), columns[part]]
-        products.index_add_(0, rows[part], counts[part] * of_chunk)
+        chunk_values = inferred[torch.searchsorted(chunk, rows[part]), columns[part]]
+        products.index_add_(0, rows[part], counts[part] * chunk_values)
     values = products / (lengths * squares).sqrt()  # Eq. 17; NaN without links
     return values.masked_fill(is_zero, math.nan).clamp(max=1)
 

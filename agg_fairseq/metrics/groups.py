@@ -21,12 +21,12 @@ training, such as those of the source side alone in a joined dictionary."""
 class FrequencyGroups:
     """The frequency group of each token."""
 
-    of_token: Tensor  # (V,) int64, an index into `names`, or −1 for a token that is in no group
+    group_ids: Tensor  # (V,) int64, an index into `names`, or −1 for a token that is in no group
     names: tuple[str, ...] = GROUPS  # from the most frequent group to the rarest
 
     def members(self, name: str) -> Tensor:
         """The tokens of a group (n,), as ascending indices."""
-        return (self.of_token == self.names.index(name)).nonzero().squeeze(1)
+        return (self.group_ids == self.names.index(name)).nonzero().squeeze(1)
 
     def sizes(self) -> dict[str, int]:
         """The number of tokens in each group."""
@@ -73,10 +73,10 @@ def occurrence_groups(counts: Tensor, *, excluded: Tensor | None = None) -> Freq
     Reference: none; groups of our own (docs/fine-tuning.md).
     """
     counts = whole_counts(counts)
-    of_token = (counts < 100).long() + (counts == 0)
+    group_ids = (counts < 100).long() + (counts == 0)
     if excluded is not None:
-        of_token = of_token.masked_fill(excluded, -1)
-    return FrequencyGroups(of_token, OCCURRENCE_GROUPS)
+        group_ids = group_ids.masked_fill(excluded, -1)
+    return FrequencyGroups(group_ids, OCCURRENCE_GROUPS)
 
 
 def frequency_mass_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
@@ -108,13 +108,13 @@ def _groups(
 ) -> FrequencyGroups:
     """Groups from (V,) bool for each but the first: the tokens of it and of all rarer ones. Tokens
     that do not occur are `UNSEEN`."""
-    of_token = torch.stack(rarer).sum(0)
+    group_ids = torch.stack(rarer).sum(0)
     unseen = counts == 0
     if excluded is not None:
-        of_token, unseen = of_token.masked_fill(excluded, -1), unseen & ~excluded
+        group_ids, unseen = group_ids.masked_fill(excluded, -1), unseen & ~excluded
     if unseen.any():
-        of_token, names = of_token.masked_fill(unseen, len(names)), (*names, UNSEEN)
-    return FrequencyGroups(of_token, names)
+        group_ids, names = group_ids.masked_fill(unseen, len(names)), (*names, UNSEEN)
+    return FrequencyGroups(group_ids, names)
 
 
 def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
@@ -122,7 +122,7 @@ def group_shares(tokens: Tensor, groups: FrequencyGroups) -> dict[str, float]:
 
     Reference: Choi et al. (2020), Fig. 2.
     """
-    of_token, shares = groups.of_token[tokens], {}  # N
+    group_ids, shares = groups.group_ids[tokens], {}  # N
     for index, name in enumerate(groups.names):
-        shares[name] = of_token.eq(index).double().mean().item()
+        shares[name] = group_ids.eq(index).double().mean().item()
     return shares

@@ -56,7 +56,7 @@ def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
     return ((total.square().sum() - count) / count**2).item() if count else math.nan
 
 
-def mean_cosine_between(first: Tensor, second: Tensor) -> float:
+def mean_cross_cosine(first: Tensor, second: Tensor) -> float:
     """The mean cosine over all pairs of a row of `first` (V1, D) and one of `second` (V2, D); NaN
     if one is all zeros.
 
@@ -258,11 +258,11 @@ def _log_z(weight: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     chunks = weight.detach().split(CHUNK_ROWS)
     longest = torch.linalg.vector_norm(weight.detach(), dim=1).max()
     if weight.dtype == torch.float64 or not longest <= LONGEST:
-        of_chunks = []
+        chunk_sums = []
         for rows in chunks:
             along = rows.double() @ vectors
-            of_chunks.append(torch.stack([along.logsumexp(0), along.neg_().logsumexp(0)]))
-        log_z, opposite = torch.stack(of_chunks).logsumexp(0)
+            chunk_sums.append(torch.stack([along.logsumexp(0), along.neg_().logsumexp(0)]))
+        log_z, opposite = torch.stack(chunk_sums).logsumexp(0)
         return log_z, opposite
     z, opposite = torch.zeros(2, vectors.size(1), dtype=torch.float64, device=weight.device)
     vectors = vectors.float()

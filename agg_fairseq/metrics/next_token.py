@@ -49,7 +49,7 @@ class NextTokenStatistics:
         self.groups = groups
         self.keep_positions = keep_positions
         # The column of each token: its group, or the last of G + 1 for a token in no group.
-        self._columns = groups.of_token.where(groups.of_token >= 0, len(groups.names))  # V
+        self._columns = groups.group_ids.where(groups.group_ids >= 0, len(groups.names))  # V
         columns, self._order = self._columns, None
         if len(torch.unique_consecutive(columns)) > 8 * len(groups.names):
             self._order = columns.argsort(stable=True)  # the tokens group by group
@@ -95,16 +95,16 @@ class NextTokenStatistics:
         parts += [predicted.double(), target.double()]
         columns = torch.stack(parts, 1).cpu()  # at once, since this waits for a GPU
         gap, (predicted, target) = columns[:, -3], columns[:, -2:].long().unbind(1)
-        of_predicted = columns[:, :-3].sum(1).reciprocal()  # P of the predicted tokens
-        group_probs = columns[:, :-3] * of_predicted[:, None]
-        nll = -(gap + of_predicted.log())
+        top_probability = columns[:, :-3].sum(1).reciprocal()  # P of the predicted tokens
+        group_probs = columns[:, :-3] * top_probability[:, None]
+        nll = -(gap + top_probability.log())
         group_log_probs = group_probs.log()  # N x (G + 1); of no tokens, −∞
         for column in self._columns.unique().tolist():
             small = (group_probs[:, column] < LEAST).nonzero().squeeze(1)
             if len(small):
                 rows = (logits - most[:, None])[small.to(logits.device)].double().cpu()
                 sums = rows[:, self._columns == column].logsumexp(1)
-                group_log_probs[small, column] = sums + of_predicted[small].log()
+                group_log_probs[small, column] = sums + top_probability[small].log()
         group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)
         self.counts.index_add_(0, target, torch.ones_like(target))
@@ -130,8 +130,8 @@ class NextTokenStatistics:
             "perplexity": self._perplexity(self._nll),
             "group_perplexity": self._perplexity(self._group_nll),
             "within_perplexity": self._perplexity(self._nll - self._group_nll),
-            "unique_predictions": self._sums(self._predicted.long()),
-            "expected_over_observed": self._over_observed(self._expected),
+            "unique_predictions": self._group_sums(self._predicted.long()),
+            "expected_over_observed": self._observed_ratios(self._expected),
         }
 
     def calibrated(self, offsets: Tensor) -> dict[str, dict[str, float | None]]:
@@ -141,22 +141,22 @@ class NextTokenStatistics:
         gain = shift[self._columns[target]] - (log_probs + shift).logsumexp(1)  # N
         return {
             "perplexity": self._perplexity(self._nll.index_add(0, target, -gain)),
-            "expected_over_observed": self._over_observed((log_probs + shift).softmax(1).sum(0)),
+            "expected_over_observed": self._observed_ratios((log_probs + shift).softmax(1).sum(0)),
         }
 
     def unique_targets(self) -> dict[str, int]:
         """Uniq of the text itself: the number of distinct targets, by group and as `total`."""
-        return self._sums((self.counts > 0).long())
+        return self._group_sums((self.counts > 0).long())
 
     def targets(self) -> dict[str, int]:
         """The number of targets of each group, and of all as `total`."""
-        return self._sums(self.counts)
+        return self._group_sums(self.counts)
 
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of training frequencies, from counts (V,), at all positions."""
         shares = counts.double() / counts.sum()
         expected = torch.zeros_like(self._expected)
-        return self._over_observed(expected.index_add(0, self._columns, self.tokens * shares))
+        return self._observed_ratios(expected.index_add(0, self._columns, self.tokens * shares))
 
     def fit_offsets(self) -> Tensor:
         """The offset (G,) of each group that makes the text most probable, in nats; that of the
@@ -229,29 +229,29 @@ class NextTokenStatistics:
 
     def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
         """exp of the mean over the targets of each group, from sums (V,) in nats."""
-        perplexities = self._per_target(self._sums(nll))
+        perplexities = self._target_means(self._group_sums(nll))
         for name, mean in perplexities.items():
             if mean is not None:
                 perplexities[name] = math.inf if mean >= 709 else math.exp(mean)
         return perplexities
 
-    def _over_observed(self, expected: Tensor) -> dict[str, float | None]:
+    def _observed_ratios(self, expected: Tensor) -> dict[str, float | None]:
         """Expected numbers (G + 1,) of tokens, divided by the numbers of targets."""
         by_group = dict(zip(self.groups.names, expected.tolist(), strict=False))
-        return self._per_target(by_group | {"total": expected.sum().item()})
+        return self._target_means(by_group | {"total": expected.sum().item()})
 
-    def _per_target(self, sums: dict[str, float]) -> dict[str, float | None]:
+    def _target_means(self, sums: dict[str, float]) -> dict[str, float | None]:
         targets = self.targets()
         means: dict[str, float | None] = {}
         for name, total in sums.items():
             means[name] = total / targets[name] if targets[name] else None
         return means
 
-    def _sums(self, of_token: Tensor) -> dict[str, Any]:
+    def _group_sums(self, values: Tensor) -> dict[str, Any]:
         """Sums of numbers (V,) over the tokens of each group, and over all as `total`."""
-        by_column = of_token.new_zeros(len(self._expected)).index_add_(0, self._columns, of_token)
+        by_column = values.new_zeros(len(self._expected)).index_add_(0, self._columns, values)
         sums = dict(zip(self.groups.names, by_column.tolist(), strict=False))
-        return sums | {"total": of_token.sum().item()}
+        return sums | {"total": values.sum().item()}
 
 
 def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,10 +27,10 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     _refuse_strings(texts)
     scores = []
     for order in range(1, max_order + 1):
-        of_text = []
+        text_scores = []
         for text in texts:
-            of_text.append(len(set(ngrams(text, order))) / max(1, len(text)))
-        scores.append(math.fsum(of_text) / len(texts))
+            text_scores.append(len(set(ngrams(text, order))) / max(1, len(text)))
+        scores.append(math.fsum(text_scores) / len(texts))
     return scores
 
 
@@ -85,10 +85,10 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     matches, scores = [], []
     for order in range(1, max_order + 1):
         matches.append(_clipped_matches(texts, order))  # a number per text
-        of_text = []
+        text_scores = []
         for length, *counts in zip(lengths, *matches, strict=True):
-            of_text.append(_bleu(counts, length, closest[length]))
-        scores.append(math.fsum(of_text) / len(texts))
+            text_scores.append(_bleu(counts, length, closest[length]))
+        scores.append(math.fsum(text_scores) / len(texts))
     return scores
 
 
@@ -114,17 +114,17 @@ def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:
     counts = [Counter(ngrams(text, order)) for text in texts]
     highest: dict[tuple[str, ...], int] = {}
     second: dict[tuple[str, ...], int] = {}  # equal to the highest where two texts have that
-    for of_text in counts:
-        for gram, count in of_text.items():
+    for text_counts in counts:
+        for gram, count in text_counts.items():
             best = highest.get(gram, 0)
             if count > best:
                 highest[gram], second[gram] = count, best
             elif count > second[gram]:
                 second[gram] = count
     matches = []
-    for of_text in counts:
+    for text_counts in counts:
         clipped = 0
-        for gram, count in of_text.items():
+        for gram, count in text_counts.items():
             clipped += count if count < highest[gram] else second[gram]
         matches.append(clipped)
     return matches

@@ -135,13 +135,13 @@ class TokenCounter(nn.Module):
 
     def _add(self, tokens: Tensor, counts: Tensor, sign: int = 1) -> None:
         """Adds counts of tokens (n,), int64 on the CPU, to the sums."""
-        self.appearances.index_add_(0, self._on_device(tokens), self._on_device(counts), alpha=sign)
+        self.appearances.index_add_(0, self._to_device(tokens), self._to_device(counts), alpha=sign)
 
-    def _on_device(self, numbers: Tensor) -> Tensor:
+    def _to_device(self, numbers: Tensor) -> Tensor:
         """Numbers on the counter's device, copied without waiting."""
-        on_gpu = self.appearances.is_cuda
-        numbers = numbers.pin_memory() if on_gpu else numbers
-        return numbers.to(self.appearances.device, non_blocking=on_gpu)
+        is_cuda = self.appearances.is_cuda
+        numbers = numbers.pin_memory() if is_cuda else numbers
+        return numbers.to(self.appearances.device, non_blocking=is_cuda)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy or a pickle, which has nothing on its way from a GPU."""

@@ -3,8 +3,8 @@ what to log out."""
 
 from .agg import AggObjective
 from .agps import AgpsObjective
+from .base import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 from .face import FaceObjective
-from .likelihood import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 
 __all__ = [
     "AggObjective", "AgpsObjective", "FaceObjective", "Objective", "MicroBatch", "ObjectiveOutput",

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..functional import Gates, agg_gates, rare_tokens
 from ..functional.compiling import compiled
 from ..modules import TokenCounter
-from .likelihood import Average, Objective
+from .base import Average, Objective
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class AggObjective(Objective):
         counter = self.counter
         is_full = counter.window is not None and counter.updates >= counter.window
         if self.static_rare is None and is_full:
-            self.static_rare = self._gates_from(counter.appearances, counter.updates).rare
+            self.static_rare = self._form_gates(counter.appearances, counter.updates).rare
             self._formed = None
             number = int(self.static_rare.sum())
             logger.info(f"agg: the {number} rare tokens are fixed from here on")
@@ -102,13 +102,13 @@ class AggObjective(Objective):
         if self.count_current_batch:
             current = self.counter.current.clone()
             self.sum_over_workers(current)
-            return self._gates_from(appearances + current, updates + 1)
+            return self._form_gates(appearances + current, updates + 1)
         if not updates:
             return None
         changes, formed = self.counter.changes, self._formed
         # They are the same for all micro-batches of an update.
         if formed is None or formed[0] != changes or formed[1].rare.device != appearances.device:
-            self._formed = formed = changes, self._gates_from(appearances, updates)
+            self._formed = formed = changes, self._form_gates(appearances, updates)
         return formed[1]
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
@@ -118,7 +118,7 @@ class AggObjective(Objective):
         rare = gates.rare.sum()
         return {"rare_tokens": (rare, 1), "rare_share": (rare, self.vocabulary)}
 
-    def _gates_from(self, appearances: Tensor, updates: int) -> Gates:
+    def _form_gates(self, appearances: Tensor, updates: int) -> Gates:
         """The gates from the appearances (V,) in so many updates, at least 1."""
         tensors = appearances, self.static_rare, self.excluded
         numbers = updates, self.alpha, self.rare_fraction, self.which

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
-from .likelihood import Objective
+from .base import Objective
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
 DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional import whole_counts
 from ..modules import TokenCounter
-from .likelihood import Objective
+from .base import Objective
 
 
 def face_weights(counts: Tensor) -> Tensor:

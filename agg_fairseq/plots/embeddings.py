@@ -94,10 +94,10 @@ def similarity(
     vocabulary = load_vocabulary(checkpoints, data, train_text)
     members = vocabulary.groups(groups)
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
-    row_of = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
-    words = list(map(find_word(row_of), words))
+    row_by_token = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
+    words = list(map(find_word(row_by_token), words))
     for word in words:
-        if word not in row_of:
+        if word not in row_by_token:
             raise UserError(
                 f"--words: found no token {word!r}; expected one of dict.txt or tokenizer.json"
             )
@@ -105,7 +105,7 @@ def similarity(
     figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)
     axes = iter(panels)
     for word in words:
-        token = row_of[word]
+        token = row_by_token[word]
         for name, model in checkpoints.items():
             axis, weight = next(axes), model.output_embedding.weight  # V x D
             cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V

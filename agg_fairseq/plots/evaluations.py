@@ -81,21 +81,21 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
     Reference: Choi et al. (2020), Fig. 3.
     """
     titles = {("ms_jaccard", "2"): "MS-Jaccard-2 × 100", ("self_bleu", "2"): "Self-BLEU-2 × 100"}
-    of_models, of_texts = {}, {}
+    model_results, text_results = {}, {}
     for path, found in evaluations.items():
         if "perplexity" in found.columns:
-            of_models[path] = found
+            model_results[path] = found
         else:
-            of_texts[path] = found
-    if not of_models:
+            text_results[path] = found
+    if not model_results:
         titles["kld", ""] = "KLD in nats"
-    perplexities = _rows(of_models, [("perplexity", "total")], "eval-lm")
+    perplexities = _rows(model_results, [("perplexity", "total")], "eval-lm")
     points: dict[str, Points] = {curve: {} for curve in CLASS_CURVES}
     levels: dict[str, list[float]] = {}
     stars: dict[str, tuple[float, list[float]]] = {}
-    for name, (_, values) in _rows(of_texts, titles, "text-metrics").items():
+    for name, (_, values) in _rows(text_results, titles, "text-metrics").items():
         row, perplexity = perplexities.get(name, ({}, [math.nan]))
-        if of_models:
+        if model_results:
             values += perplexity
         if match := CLASS_MODEL.search(str(name)):
             points[match[1]].setdefault(int(match[2]), []).append(values)
@@ -108,7 +108,7 @@ def class_sweep(evaluations: Evaluations) -> style.Figure:
             f"{', '.join(evaluations)}: found no row named …equal-frequency-N or …equal-token-N; "
             "expected some, by text-metrics --name"
         )
-    panels = [*titles.values(), *["perplexity"] * bool(of_models)]
+    panels = [*titles.values(), *["perplexity"] * bool(model_results)]
     return _sweep(panels, points, levels, "classes", stars)
 
 
@@ -220,8 +220,8 @@ def frequencies(data: Mapping[str, str | Path]) -> style.Figure:
             dictionary = load_dictionary(path, f"dict.{pair[1]}.txt")
             counts[f"{name} {pair[1]}"] = count_split(path, dictionary, languages=pair)
     figure, (axis,) = style.new_panels()
-    for index, (name, of_tokens) in enumerate(counts.items()):
-        seen = of_tokens[of_tokens > 0].sort(descending=True).values.tolist()
+    for index, (name, token_counts) in enumerate(counts.items()):
+        seen = token_counts[token_counts > 0].sort(descending=True).values.tolist()
         style.line(axis, index, range(1, len(seen) + 1), seen, name)
     style.finish(axis, xlabel="rank", ylabel="occurrences", yscale="log")
     return style.finish_figure(figure)

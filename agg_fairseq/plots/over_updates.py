@@ -43,7 +43,7 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
             updates.append(checkpoint.updates)
             rows = {group: weight[tokens] for group, tokens in members.items()}
             values = [metrics.isotropy(rows[group]) for group in members]
-            values += [metrics.mean_cosine_between(rows["frequent"], rows[one]) for one in others]
+            values += [metrics.mean_cross_cosine(rows["frequent"], rows[one]) for one in others]
             for curve, value in zip(curves, values, strict=True):
                 curve.append(value)
         for axis, curve in zip(panels, curves, strict=True):

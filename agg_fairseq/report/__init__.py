@@ -90,7 +90,7 @@ def write_report(
     checkpoints = {name: Checkpoint(folder) for name, folder in runs.items()}
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
     models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})
-    base = next(title for title, of_seed in models.items() if baseline in of_seed.values())
+    base = next(title for title, by_seed in models.items() if baseline in by_seed.values())
     sections: dict[str, list[Block]] = {}
     errors: list[UserError] = []
 
@@ -204,25 +204,25 @@ def generated_texts(
     samples = []
     for index in dict.fromkeys(part * len(texts[0]) // 6 for part in (1, 3, 5)):
         cells = [texts[0][index]["prefix"]]
-        for of_run in texts:
-            cells.append(of_run[index]["continuation"])
+        for continuations in texts:
+            cells.append(continuations[index]["continuation"])
         cells.append(texts[0][index]["reference"])
         samples.append(list(map(running_text, cells)))
     return result, Table(["prefix", *checkpoints, HUMAN], samples)
 
 
 def compared(
-    result: Result, runs_of: Mapping[str, Mapping[str, str]], baseline: str
+    result: Result, runs_by_model: Mapping[str, Mapping[str, str]], baseline: str
 ) -> list[Block]:
     """A table with a row per column of the result, and a column per model and other row.
 
     Args:
-        runs_of: by the title of a model and the seed, the name of a run.
+        runs_by_model: by the title of a model and the seed, the name of a run.
         baseline: title of the model that the others are compared with.
     """
     models: dict[str, dict[str, str]] = {}
     others = list(result.rows)
-    for model, runs in runs_of.items():
+    for model, runs in runs_by_model.items():
         for seed, run in runs.items():
             if run in result.rows:
                 models.setdefault(model, {})[seed] = run
@@ -235,8 +235,8 @@ def compared(
         human = result.shown(HUMAN, metric, key) if HUMAN in result.rows else None
         values = {}
         for model, runs in models.items():
-            of_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
-            values[model] = SeedValues(of_seed)
+            by_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
+            values[model] = SeedValues(by_seed)
         cells: list[Any] = [(title, metric)]
         for model, value in values.items():
             base = None if model == baseline else values.get(baseline)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from ..checkpoints.fairseq_checkpoint import options_of
+from ..checkpoints.fairseq_checkpoint import section_options
 
 NOT_SETTINGS = frozenset(
     "save_dir log_file handlers tensorboard_logdir user_dir wandb_project distributed_init_method "
@@ -16,12 +16,12 @@ OFF = frozenset(("None", "0", "0.0", "False", ""))
 """Values of an option that is switched off."""
 
 
-def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
+def read_settings(state: Mapping[str, Any]) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
     order; one of several sections of the configuration has its value of the first."""
     settings: dict[str, str] = {}
     for section in state.get("cfg") or ["model"]:
-        for key, value in options_of(state, section).items():
+        for key, value in section_options(state, section).items():
             name = key
             if key == "_name":
                 name = "arch" if section == "model" else section
@@ -33,10 +33,10 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, str]:
 
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
     """The options that differ between checkpoints, in fairseq's order, each with values or None."""
-    settings = list(map(settings_of, states))
+    settings = list(map(read_settings, states))
     rows = []
     for name in dict.fromkeys(chain(*settings)):
-        values = [of_state.get(name) for of_state in settings]
+        values = [state_settings.get(name) for state_settings in settings]
         if len(set(values)) > 1:
             rows.append([name, *values])
     return rows
@@ -46,16 +46,16 @@ def models_of_runs(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     """Runs by the title of a model and the seed: those that differ by it alone are one model."""
     alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
     for name, state in states.items():
-        settings = settings_of(state)
+        settings = read_settings(state)
         seed = settings.pop("--seed", "")
         # trained twice with the same seed: another model
         if seed in alike.get(frozenset(settings.items()), {}):
             settings["run"] = name
         alike.setdefault(frozenset(settings.items()), {})[seed] = name
     models = {}
-    for of_seed in alike.values():
-        title = next(iter(of_seed.values()))
-        if len(of_seed) > 1:
-            title += f" ({len(of_seed)} seeds)"
-        models[title] = of_seed
+    for by_seed in alike.values():
+        title = next(iter(by_seed.values()))
+        if len(by_seed) > 1:
+            title += f" ({len(by_seed)} seeds)"
+        models[title] = by_seed
     return models

@@ -72,11 +72,11 @@ def main() -> None:
             rows.append({"name": [name, str(seed)], **json.loads(file.read_text())})
     table = []
     for name in ROWS:
-        of_name = [row for row in rows if row["name"][0] == name]
+        matching = [row for row in rows if row["name"][0] == name]
         cells = []
         for title, digits in TITLES.items():
             cells.append(
-                SeedValues(dict(enumerate(row.get(title) for row in of_name))).format(digits)
+                SeedValues(dict(enumerate(row.get(title) for row in matching))).format(digits)
             )
         table.append([name, *cells])
     print(format_table(["", *TITLES], table))

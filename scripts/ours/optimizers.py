@@ -2,16 +2,19 @@
 embedding W by one optimizer and all else by another (docs/why.md).
 
     python -m scripts.ours.optimizers TEXT W REST SEED RATE,… FOLDER/eval.json [UNITS]
+    python -m scripts.ours.optimizers RUNS PICTURE.png
 
 TEXT is a name of rule.py, and the model is the one there; W is a name of `OPTIMIZERS`. REST is
 adamw, with β₂ = 0.98; muon for the matrices of the layers; or the kinds of parameters that have
 β₂ = 0.999 of AdamW, such as attention+feed-forward+vectors. Each peak learning rate of W makes a
 training, kept in FOLDER/RATE.json; eval.json is the one with the lowest perplexity on the
 validation part. In models of other UNITS than 64, the learning rate of the rest is 0.64 / UNITS.
+The picture has PPL within rare against pushes/pulls, of each RUNS/ROW/eval.json.
 """
 
 import copy
 import itertools
+import logging
 import math
 import pydoc
 import sys
@@ -23,13 +26,15 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from agg_fairseq import plots
 from agg_fairseq.columns import CALIBRATED, COMPARED
 from agg_fairseq.files import write_json
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
+from agg_fairseq.plots import style
 from agg_fairseq.result import Result
 
 from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
-from .rule import BLOCK, UNITS, UNKNOWN, WARMUP, Model, blocks, epochs_of, tokens
+from .rule import BLOCK, UNITS, UNKNOWN, WARMUP, Model, blocks, shuffled_batches, tokens
 
 TOKENS_PER_UPDATE, RATE = 256, 0.01
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,7 +58,7 @@ COLUMNS = {
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
 
-def kind_of(name: str, parameter: Tensor) -> str:
+def parameter_kind(name: str, parameter: Tensor) -> str:
     """The kind of a parameter of the layers: vectors are biases and the weights of norms."""
     if parameter.dim() == 1:
         return "vectors"
@@ -68,9 +73,9 @@ def build_optimizers(model: Model, name: str, rest: str, rate: float) -> list[Op
     for key, parameter in model.named_parameters():
         if key == "weight":
             continue
-        kind = kind_of(key, parameter)
-        with_muon = rest == "muon" and kind != "vectors"
-        (chosen if with_muon or kind in rest.split("+") else others).append(parameter)
+        kind = parameter_kind(key, parameter)
+        is_muon = rest == "muon" and kind != "vectors"
+        (chosen if is_muon or kind in rest.split("+") else others).append(parameter)
     if rest == "muon":
         optimizers.append(Muon(chosen, rate_of_rest, adjust_lr_fn="match_rms_adamw"))
     elif chosen:
@@ -150,8 +155,8 @@ def train(
         constant = hasattr(optimizer, "train")  # schedule-free
         rule = (lambda update: min(1.0, (update + 1) / WARMUP)) if constant else falling
         schedules.append(LambdaLR(optimizer, rule))
-    of_updates = epochs_of(len(inputs), per_update, seed)
-    for batch in itertools.islice(of_updates, updates):
+    order = shuffled_batches(len(inputs), per_update, seed)
+    for batch in itertools.islice(order, updates):
         backward(model, inputs[batch], targets[batch])
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
@@ -165,7 +170,7 @@ def train(
     test = statistics(model, blocks(test_ids, 40_000 // BLOCK), groups)
     calibrated = test.calibrated(valid.fit_offsets())
     model.train()
-    batches = [(inputs[batch], targets[batch]) for batch in itertools.islice(of_updates, BATCHES)]
+    batches = [(inputs[batch], targets[batch]) for batch in itertools.islice(order, BATCHES)]
     measured_ratio = pushes_over_pulls(model, optimizers[0], batches, groups.members("rare"))
     return {
         **test.compute(),
@@ -196,5 +201,19 @@ def main(
     write_json(path, Result(result.rows, COLUMNS, settings, facts).json())
 
 
+def draw(runs: str, picture: str) -> None:
+    """A point for each row whose pushes and pulls have a ratio."""
+    logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
+    figure, (axis,) = style.new_panels(width=7.0, height=4.0)
+    for index, path in enumerate(sorted(Path(runs).glob("*/eval.json"))):
+        row = Result.read(path)[path.parent.name]
+        x, y = row["pushes_over_pulls"]["rare"], row["within_perplexity"]["rare"]
+        if x is not None:
+            style.line(axis, index, [x], [y], path.parent.name)
+    labels = {"xlabel": "pushes/pulls of the rare group", "ylabel": "PPL within rare"}
+    style.finish(axis, xscale="log", yscale="log", **labels)
+    plots.save(style.finish_figure(figure), picture, "png")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (draw if len(sys.argv) == 3 else main)(*sys.argv[1:])

@@ -28,3 +28,4 @@ row muon '' 0.01,0.03,0.1
 row schedule-free '' $adam
 for beta2 in 0.95 0.98 0.999; do row adamw-$beta2 muon $adam; done
 table optimizers --changes
+once python -m scripts.ours.optimizers $RUNS "$RUNS/pushes-and-pulls.png"

@@ -20,7 +20,7 @@ from torch import Tensor
 import agg_fairseq
 from agg_fairseq import plots
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.checkpoints.fairseq_checkpoint import options_of
+from agg_fairseq.checkpoints.fairseq_checkpoint import section_options
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
@@ -52,8 +52,8 @@ def push_and_pull(
     push, pull, rows = torch.zeros_like(weight), torch.zeros_like(weight), chunk_rows(weight)
     for h, y in zip(features.split(rows), target.split(rows), strict=True):
         probabilities = torch.nn.functional.linear(h, weight, bias).softmax(1)  # n x V
-        of_target = probabilities.gather(1, y[:, None])  # n x 1
-        pull.index_add_(0, y, (of_target - 1) * h)
+        target_probability = probabilities.gather(1, y[:, None])  # n x 1
+        pull.index_add_(0, y, (target_probability - 1) * h)
         push.addmm_(probabilities.scatter_(1, y[:, None], 0.0).T, h)
     return push, pull
 
@@ -90,7 +90,7 @@ def ratio(sums: Tensor) -> float | None:
 def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
     """The sums (4, V) of `movements`, β₂ of W, and the mean number of targets of a batch."""
     sections = ("criterion", "optimizer", "dataset", "optimization")
-    options = [options_of(checkpoint.state, section) for section in sections]
+    options = [section_options(checkpoint.state, section) for section in sections]
     criterion, optimizer, dataset, optimization = options
     loss, adam, others = (
         criterion.get("_name"),

@@ -84,9 +84,9 @@ def tokens(text: str) -> list[Tensor]:
         if counts[word] >= least and word != "<unk>":
             ids[word] = len(ids) + UNKNOWN + 1
     streams = []
-    for of_split in texts:
+    for split_lines in texts:
         stream = []
-        for line in of_split:
+        for line in split_lines:
             stream += [*(ids.get(word, UNKNOWN) for word in cut(line)), 0]
         streams.append(torch.tensor(stream))
     return streams
@@ -170,7 +170,7 @@ class OutputLayer:
 
 @torch.no_grad()
 def evaluate(
-    model: Model, layer: OutputLayer, data: tuple[Tensor, Tensor], bin_of: Tensor
+    model: Model, layer: OutputLayer, data: tuple[Tensor, Tensor], token_bins: Tensor
 ) -> dict[str, list[float]]:
     """Number of targets and the sum of their −log P in nats, by occurrences in the training part."""
     inputs, targets = data
@@ -178,14 +178,14 @@ def evaluate(
     parts = zip(inputs.split(4), targets.split(4), strict=True)
     nll = torch.cat([-layer.log_prob(model(x)).gather(2, y[..., None]).flatten() for x, y in parts])
     model.train()
-    bins, zeros = bin_of[targets.flatten()], torch.zeros(len(BINS) + 1)
+    bins, zeros = token_bins[targets.flatten()], torch.zeros(len(BINS) + 1)
     return {
         "targets": zeros.index_add(0, bins, torch.ones_like(nll)).tolist(),
         "nll": zeros.index_add(0, bins, nll).tolist(),
     }
 
 
-def epochs_of(size: int, per_update: int, seed: int) -> Iterator[Tensor]:
+def shuffled_batches(size: int, per_update: int, seed: int) -> Iterator[Tensor]:
     """The blocks of each update, without end."""
     generator = torch.Generator().manual_seed(seed)
     while True:
@@ -209,16 +209,16 @@ def train(text: str, options: dict) -> dict:
         others.append(layer.factorized.class_weight)
     parameters = [model.weight, *others]
     beta2, rate = options["beta2"], options["lr"]
-    of_weight = {"betas": (0.9, options.get("beta2_of_W", beta2)), "weight_decay": options["decay"]}
-    groups = [{"params": [model.weight], **of_weight}, {"params": others}]
+    w_group = {"betas": (0.9, options.get("beta2_of_W", beta2)), "weight_decay": options["decay"]}
+    groups = [{"params": [model.weight], **w_group}, {"params": others}]
     optimizer = torch.optim.AdamW(groups, rate, (0.9, beta2), weight_decay=0.01, fused=True)
 
-    bin_of = torch.bucketize(counts, torch.tensor(BINS), right=True)
+    token_bins = torch.bucketize(counts, torch.tensor(BINS), right=True)
     valid, test = blocks(valid_ids, 13_000 // BLOCK), blocks(test_ids, 40_000 // BLOCK)
     checks = {round(updates * n / 6) for n in range(1, 7)}
     checks |= {epoch * n for n in range(1, int(options["epochs"]) + 1)}
     best, best_update, kept = math.inf, 0, []
-    batches = itertools.islice(epochs_of(len(inputs), per_update, options["seed"]), updates)
+    batches = itertools.islice(shuffled_batches(len(inputs), per_update, options["seed"]), updates)
     for update, batch in enumerate(batches, 1):
         done = (update - 1 - WARMUP) / max(updates - WARMUP, 1)
         for group in optimizer.param_groups:  # falls to a tenth
@@ -231,7 +231,7 @@ def train(text: str, options: dict) -> dict:
         if layer.objective is not None:
             layer.objective.commit_update()
         if update in checks:
-            found = evaluate(model, layer, valid, bin_of)
+            found = evaluate(model, layer, valid, token_bins)
             nll = sum(found["nll"]) / sum(found["targets"])
             if nll < best:
                 best, best_update, kept = nll, update, [p.detach().clone() for p in parameters]
@@ -240,7 +240,7 @@ def train(text: str, options: dict) -> dict:
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)
-    measured = evaluate(model, layer, test, bin_of)
+    measured = evaluate(model, layer, test, token_bins)
     facts = {"counts": counts.tolist(), "best_update": best_update, "test": measured}
     return {"text": text, **options, **facts}
 
@@ -256,29 +256,29 @@ def table(folder: Path) -> None:
     lines = []
     for (*setting, beta2), by_seed in runs.items():
         first = next(iter(by_seed.values()))
-        counts, of_update = torch.tensor(first["counts"]), first["T"]
-        share = counts[forgotten(counts, of_update, beta2)].sum().item() / counts.sum().item()
-        seen, of_all = perplexities(by_seed)
+        counts, size = torch.tensor(first["counts"]), first["T"]
+        share = counts[forgotten(counts, size, beta2)].sum().item() / counts.sum().item()
+        seen, overall = perplexities(by_seed)
         changes: list[str | None] = [None] * 3
         larger = runs.get((*setting[:-1], None, 0.999))
         if larger and beta2 != 0.999:
-            gain = forgetting(counts, of_update, beta2) - forgetting(counts, of_update, 0.999)
+            gain = forgetting(counts, size, beta2) - forgetting(counts, size, 0.999)
             changes = [f"{100 * math.expm1(-gain):.1f}"]
-            for new, old in zip(perplexities(larger), (seen, of_all), strict=True):
+            for new, old in zip(perplexities(larger), (seen, overall), strict=True):
                 changes.append(new.change(old, relative=True).format(1))
-        lines.append([*setting, beta2, f"{share:.3f}", seen.format(1), of_all.format(1), *changes])
+        lines.append([*setting, beta2, f"{share:.3f}", seen.format(1), overall.format(1), *changes])
     titles = ("β₂ of W", "β₂", "s", "seen", "all", "rule, %", "0.999: seen, %", "all, %")
     print(format_table(["text", *settings, *titles], lines))
 
 
 def perplexities(by_seed: dict[int, dict]) -> tuple[SeedValues, SeedValues]:
     """Of the test targets that occur in training, and of all."""
-    seen, of_all = {}, {}
+    seen, overall = {}, {}
     for seed, run in by_seed.items():
         nll, targets = run["test"]["nll"], run["test"]["targets"]
-        of_all[seed] = math.exp(sum(nll) / sum(targets))
+        overall[seed] = math.exp(sum(nll) / sum(targets))
         seen[seed] = math.exp(sum(nll[1:]) / sum(targets[1:]))  # bin 0 has those that never occur
-    return SeedValues(seen), SeedValues(of_all)
+    return SeedValues(seen), SeedValues(overall)
 
 
 def main(folder: str, text: str | None = None, *settings: str) -> None:

@@ -47,12 +47,12 @@ def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
     """In a process that has not trained; also of an architecture with sizes, and with W as old
     versions name it."""
 
-    def as_of_old(state):
+    def rewrite_old(state):
         state["model"]["decoder.embed_out"] = state["model"].pop("decoder.output_projection.weight")
 
     first, second = tmp_path / "first.pt", tmp_path / "second.pt"
     model = save_model(tmp_path / "model.pt", lm_data, "--arch", "transformer_lm_gpt")
-    old = changed(model, tmp_path / "old.pt", as_of_old)
+    old = changed(model, tmp_path / "old.pt", rewrite_old)
     run_command("agg-fairseq", "calibrate", old, "--data", lm_data, "-o", first)
     again = ("calibrate", first, "--data", lm_data, "-o", second, "--json", tmp_path / "json")
     run_command(BIN / "python", "-m", "agg_fairseq", *again)

@@ -16,7 +16,7 @@ TOP_LEVEL = set(
 )
 
 
-def files_of(folder):
+def list_files(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -30,7 +30,7 @@ def test_wheel_and_sdist(lm_data, tmp_path):
     for path in ROOT.iterdir():
         if path.name in TOP_LEVEL:
             shutil.copy(path, source)
-    expected = files_of(source) | {"PKG-INFO", "setup.cfg"}
+    expected = list_files(source) | {"PKG-INFO", "setup.cfg"}
     run_command("python", "-c", BUILD, cwd=source)
     with tarfile.open(next((source / "dist").glob("*.tar.gz"))) as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
@@ -40,7 +40,7 @@ def test_wheel_and_sdist(lm_data, tmp_path):
         "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target",
         tmp_path / "installed", wheel,
     )  # fmt: skip
-    assert files_of(tmp_path / "installed" / "agg_fairseq") == files_of(source / "agg_fairseq")
+    assert list_files(tmp_path / "installed" / "agg_fairseq") == list_files(source / "agg_fairseq")
     program = "from fairseq_cli.train import cli_main; cli_main(); import agg_fairseq; print(agg_fairseq.__file__)"
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "PYTHONSAFEPATH": "1"}
     user_dir = tmp_path / "installed" / "agg_fairseq" / "fairseq_plugin" / "user_dir" / "agg_plugin"

@@ -27,7 +27,7 @@ class Model(nn.Module):
         return self.objective(features, self.head.weight, tokens[:, 1:]).loss
 
 
-def tokens_of(rank, micro_batch):
+def draw_tokens(rank, micro_batch):
     generator = torch.Generator().manual_seed(10 * rank + micro_batch)
     return torch.randint(V, (2, 6), generator=generator)
 
@@ -42,7 +42,7 @@ def work(rank, folder):
         ("face", FaceObjective(V)),
     ):
         model = nn.parallel.DistributedDataParallel(Model(objective))
-        losses = [model(tokens_of(rank, number)) for number in range(3)]
+        losses = [model(draw_tokens(rank, number)) for number in range(3)]
         found[name] = objective.counter.current.clone()
         sum(losses).backward()
         objective.commit_update()
@@ -58,7 +58,7 @@ def counts(*batches):
 def test_counts_of_two_workers(tmp_path):
     torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    batches = [[tokens_of(rank, number) for number in range(3)] for rank in range(2)]
+    batches = [[draw_tokens(rank, number) for number in range(3)] for rank in range(2)]
     assert first["agg"].equal(counts(*batches[0])) and second["agg"].equal(counts(*batches[1]))
     assert not first["face"].equal(second["face"])
     for found in (first, second):

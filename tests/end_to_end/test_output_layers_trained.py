@@ -44,7 +44,7 @@ def language_models(lm_data, tmp_path_factory):
     return {kind: train(lm_data, folder / kind, kind) for kind in ("f2", "unigram")}
 
 
-def without_training_data(data, folder):
+def remove_training_data(data, folder):
     """A copy of the data as someone has them who only evaluates."""
     return shutil.copytree(data, folder / "bare", ignore=shutil.ignore_patterns("train*"))
 
@@ -54,7 +54,7 @@ def test_evaluation_and_texts_need_no_training_data(
     language_models, lm_data, kind, tmp_path, capsys
 ):
     checkpoint, log = language_models[kind]
-    data = without_training_data(lm_data, tmp_path)
+    data = remove_training_data(lm_data, tmp_path)
     expected = float(re.findall(r'"valid_ppl": "([\d.]+)"', log)[-1])
     options = ("--path", checkpoint, "--gen-subset", "valid", "--tokens-per-sample", 16)
     printed = called("eval_lm", data, *options, *EVALUATION, "--softmax-batch", 20)
@@ -87,7 +87,7 @@ def translate(data, path, *arguments, program="generate"):
 
 def test_generate_and_interactive_translate(mt_data, tmp_path):
     """Also an ensemble, which draws classes."""
-    data = without_training_data(mt_data, tmp_path)
+    data = remove_training_data(mt_data, tmp_path)
     first, second = (
         train(mt_data, tmp_path / seed, "f2 translation", "--seed", seed)[0] for seed in "12"
     )

@@ -89,11 +89,11 @@ def run_worker(arguments, log, moment):
         event, number = moment
         steps = {"update": "optimizer_step", "validation": "valid_step"}
         owner, name = (FairseqTask, steps[event]) if event in steps else (os, "replace")
-        die_at(number, owner, name, after=event == "renamed")
+        kill_writer(number, owner, name, after=event == "renamed")
     cli_main()
 
 
-def die_at(number, owner, name, after):
+def kill_writer(number, owner, name, after):
     """Makes the process kill itself at a call of a function; of `os.replace`, only calls for
     checkpoints count."""
     original, left = getattr(owner, name), number

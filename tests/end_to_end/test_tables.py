@@ -189,6 +189,7 @@ def test_optimizers_of_the_output_embedding(clone, tmp_path):
     table = rows(clone.run("ours/optimizers.sh", **given).stdout)
     assert [table[row][-1] for row in ("sgd", "muon")] == ["1.00", "—"]
     assert float(table["adamw-0.98-rest-muon"][0]) > 1
+    assert (tmp_path / "runs" / "pushes-and-pulls.png").is_file()
     given["MODELS"] = "64-all 128-all"
     table = rows(clone.run("ours/kinds.sh", **given).stdout)
     assert table["64-all"] != table["128-all"]

@@ -13,7 +13,7 @@ from agg_fairseq.data.fairseq_logs import read_log
 from agg_fairseq.errors import UserError
 from scripts import train
 from scripts.command import run
-from scripts.train import composed, with_defaults
+from scripts.train import complete, composed
 
 CONFIG = """
 common: {cpu: true, seed: 3, log_format: json, log_interval: 1, log_file: "${checkpoint.save_dir}/train.log"}
@@ -66,8 +66,8 @@ def test_two_machines_train_as_one(clone, tmp_path, lm_data):
         return clone.run("train.sh", *given, cwd=tmp_path, **variables).stderr
 
     with ThreadPoolExecutor() as pool:
-        of_two = [{"WORLD_SIZE": "2", "RANK": str(rank), **meeting} for rank in range(2)]
-        said = [*pool.map(trained, ["two"] * 2, of_two)]
+        two_workers = [{"WORLD_SIZE": "2", "RANK": str(rank), **meeting} for rank in range(2)]
+        said = [*pool.map(trained, ["two"] * 2, two_workers)]
     trained("one", {})
     assert all("train: 320 tokens per update = 2 x 160 x 1 " in each for each in said)
     one, two = (read_log(tmp_path / run / "train.log", "train_inner")[0] for run in ("one", "two"))
@@ -179,7 +179,7 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
 
 def test_bf16_takes_the_place_of_fp16(launch):
     given = ["common.bf16=true", "task.data=d", "checkpoint.save_dir=s"]
-    common = with_defaults(composed(AGG, given)[2]).common
+    common = complete(composed(AGG, given)[2]).common
     assert (common.bf16, common.fp16, common.tpu) == (True, False, False)
     assert "++common.fp16=false" in launch(AGG, "common.bf16=true")[1]
 

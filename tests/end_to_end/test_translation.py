@@ -64,7 +64,7 @@ def prepared(corpus):
     return corpus.parent / "out"
 
 
-def sentences_of(prepared, name):
+def read_sentences(prepared, name):
     split, language = name.split(".")
     lines = binarized(prepared, f"{split}.en-de.{language}", f"dict.{language}.txt")
     return [" ".join(line).replace("@@ ", "") for line in lines]
@@ -74,7 +74,7 @@ def sentences_of(prepared, name):
 def test_sentences_of_data_bin(corpus, prepared):
     plain = {name: read_lines(corpus / name) for name in NAMES}
     pairs = zip(*(encode("moses", of, plain[f"train.{of}"]) for of in ("en", "de")), strict=True)
-    for kept in zip(*(sentences_of(prepared, f"train.{of}") for of in ("en", "de")), strict=True):
+    for kept in zip(*(read_sentences(prepared, f"train.{of}") for of in ("en", "de")), strict=True):
         assert kept in pairs and kept[1] != "Ja ."  # goes on behind the last pair that was found
     for name in NAMES[2:]:
         split, language = name.split(".")
@@ -82,7 +82,7 @@ def test_sentences_of_data_bin(corpus, prepared):
         assert reference == "".join(f"{line.strip()}\n" for line in plain[name])
         kind, known = "moses-as-it-is" if split == "test" else "moses", 0
         lines = encode(kind, language, plain[name])
-        for found, expected in zip(sentences_of(prepared, name), lines, strict=True):
+        for found, expected in zip(read_sentences(prepared, name), lines, strict=True):
             if "<unk>" not in found:
                 assert found == expected
                 known += 1

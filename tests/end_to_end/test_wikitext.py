@@ -14,7 +14,7 @@ TEXTS = sample_texts()
 SPLITS = tuple(TEXTS)
 
 
-def bpe_of(folder):
+def read_bpe(folder):
     return json.loads((folder / "manifest.json").read_text())["bpe"]
 
 
@@ -29,7 +29,7 @@ def test_every_form_gives_the_same_text(tmp_path, write):
         encoded = (tmp_path / "out" / "encoded" / split).read_text().split("\n")
         for line, expected in zip(encoded, text.split("\n"), strict=True):
             assert line == " ".join(expected.split())
-    assert bpe_of(tmp_path / "out") == {"kind": "words"}
+    assert read_bpe(tmp_path / "out") == {"kind": "words"}
 
 
 def test_what_is_not_the_corpus_is_named(tmp_path):
@@ -70,7 +70,7 @@ def test_ids_of_gpt2(tmp_path, shared_data):
     shutil.copytree(shared_data / "gpt2-bpe", gpt2)
     options = ("--from", "given", "--output=out")
     prepare("wikitext103", *options, cwd=tmp_path)
-    bpe = bpe_of(tmp_path / "out")
+    bpe = read_bpe(tmp_path / "out")
     assert bpe.pop("kind") == "gpt2"
     for path in bpe.values():
         assert (tmp_path / "out" / path).is_file()

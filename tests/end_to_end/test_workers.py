@@ -84,7 +84,7 @@ FAILING = {"out of memory": Case(CURRENT, 3, True, "legacy_ddp", "uneven")}
 COLLECTIVES = "all_reduce all_gather broadcast reduce_scatter barrier all_gather_object".split()
 
 
-def tensors_of(trainer):
+def copy_tensors(trainer):
     """Weights, gradients as the optimizer gets them, buffers and counts of the criterion."""
     found = {"weights": {}, "gradients": {}, "counts": {}}
     for name, parameter in trainer.get_model().named_parameters():
@@ -98,7 +98,7 @@ def tensors_of(trainer):
     return found
 
 
-def record_training(*arguments, out_of_memory_at=None):
+def record_training(*arguments, failing_batch=None):
     """Runs fairseq-train in this process; the model may find no memory in a micro-batch of the
     second update, counted from 1.
 
@@ -111,7 +111,7 @@ def record_training(*arguments, out_of_memory_at=None):
     def update(original, trainer, *arguments, **options):
         seen.clear()
         result = original(trainer, *arguments, **options)
-        record["updates"].append(tensors_of(trainer) | seen)
+        record["updates"].append(copy_tensors(trainer) | seen)
         return result
 
     def count(original, *arguments):
@@ -123,7 +123,7 @@ def record_training(*arguments, out_of_memory_at=None):
         return original(*arguments, ignore_grad=ignore_grad, **options)
 
     def forward(original, *arguments, **options):
-        if len(record["updates"]) == 1 and seen["micro_batches"] == out_of_memory_at:
+        if len(record["updates"]) == 1 and seen["micro_batches"] == failing_batch:
             raise RuntimeError("out of memory, says a test")
         return original(*arguments, **options)
 
@@ -137,7 +137,7 @@ def record_training(*arguments, out_of_memory_at=None):
             record["collectives"].append((original.__name__, size, str(tensor.dtype)))
         return original(*arguments, **options)
 
-    def on_a_cpu(original, *arguments, device_ids, output_device, **options):
+    def fake_ddp(original, *arguments, device_ids, output_device, **options):
         """Leaves out the devices that fairseq names to PyTorch's wrapper."""
         return original(*arguments, **options)
 
@@ -150,7 +150,7 @@ def record_training(*arguments, out_of_memory_at=None):
             (FairseqTask, "train_step", micro_batch),
             (binarized, "_training_counts", count),
             (FairseqLanguageModel, "forward", forward),
-            (distributed_fairseq_model, "DistributedDataParallel", on_a_cpu),
+            (distributed_fairseq_model, "DistributedDataParallel", fake_ddp),
             *((torch.distributed, name, collective) for name in COLLECTIVES),
         ]:
             stack.enter_context(patch.object(owner, name, around(getattr(owner, name), wrapper)))
@@ -161,7 +161,7 @@ def record_training(*arguments, out_of_memory_at=None):
 def run_worker(trainings, folder, rank, options):
     for name, arguments in trainings.items():
         fails = rank == 1 and name in FAILING
-        record = record_training(*arguments, *options, out_of_memory_at=3 if fails else None)
+        record = record_training(*arguments, *options, failing_batch=3 if fails else None)
         torch.save(record, folder / f"{name}-{rank}.pt")
 
 
@@ -174,7 +174,7 @@ def checkpoint(lm_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def of_two(lm_data, checkpoint, tmp_path_factory):
+def two_workers(lm_data, checkpoint, tmp_path_factory):
     """The records of all cases by two workers, which are one pair of processes."""
     folder, trainings, workers = tmp_path_factory.mktemp("workers"), {}, []
     for name, case in (CASES | FAILING).items():
@@ -200,9 +200,9 @@ def assert_same_replicas(workers):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_workers_train_as_one_with_the_joined_batch(of_two, checkpoint, lm_data, name):
+def test_two_workers_train_as_one_with_the_joined_batch(two_workers, checkpoint, lm_data, name):
     """Counts, gradients and weights after each of six updates, and what the workers exchange."""
-    case, two = CASES[name], of_two(name)
+    case, two = CASES[name], two_workers(name)
     one = record_training(lm_data, *case.options(checkpoint, 2), "--no-save")
     assert_same_replicas(two)
     dummies = [update["dummies"] for update in two[1]["updates"]]
@@ -230,10 +230,10 @@ def test_two_workers_train_as_one_with_the_joined_batch(of_two, checkpoint, lm_d
     assert [worker["counts"] for worker in two] == [one["counts"], 0]
 
 
-def test_the_current_batch_survives_a_worker_without_memory(of_two):
+def test_the_current_batch_survives_a_worker_without_memory(two_workers):
     """Worker 1 loses the last micro-batch of its second update: in another, fairseq would get out
     of step."""
-    first, second = of_two(*FAILING)
+    first, second = two_workers(*FAILING)
     assert_same_replicas((first, second))
     assert len(first["collectives"]) == len(second["collectives"]) == 22
     assert all(weight.isfinite().all() for weight in first["updates"][-1]["weights"].values())

@@ -26,9 +26,9 @@ from tests.small_trainings import (
     TIED,
     batches,
     build,
+    build_trainer,
     logged,
     target_counts,
-    trainer_for,
 )
 
 PAD, EOS = 1, 2
@@ -90,7 +90,7 @@ def test_classes_that_are_there_are_kept_when_training_starts(lm_data):
 
 def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
     def train(*options):
-        trainer, _ = trainer_for(lm_data, *F2, *options, base=F2_LM)
+        trainer, _ = build_trainer(lm_data, *F2, *options, base=F2_LM)
         trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
 
     for *options, words in (
@@ -162,10 +162,10 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
     before, after = Checkpoint(start), Checkpoint(saved / "checkpoint_last.pt").parameters
     for name, value in before.parameters.items():
         assert torch.equal(after[name], value)
-    counts, of_token = BinarizedVocabulary.load(lm_data).counts, after[f"{LAYER}.class_of_token"]
-    assert torch.equal(of_token.long(), mefmax(counts))
+    counts, class_ids = BinarizedVocabulary.load(lm_data).counts, after[f"{LAYER}.class_of_token"]
+    assert torch.equal(class_ids.long(), mefmax(counts))
     for number, row in enumerate(after[f"{LAYER}.class_weight"]):
-        is_member = of_token == number
+        is_member = class_ids == number
         # tokens that do not occur count a thousandth
         share = counts[is_member].clamp(min=1e-3)
         expected = share @ before.output_embedding.weight[is_member] / share.sum()

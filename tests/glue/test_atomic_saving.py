@@ -17,7 +17,7 @@ from agg_fairseq.files import atomic_write
 
 
 @contextlib.contextmanager
-def on_a_full_disk(after):
+def full_disk(after):
     """Within, no file can become longer than `after` bytes: writing ends as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a cut .pyc would last
@@ -43,7 +43,7 @@ def test_a_copy_replaces_a_file_only_when_complete(tmp_path):
     source.write_bytes(b"new" * 9_000)
     elsewhere.write_bytes(b"old")
     target.symlink_to(elsewhere)
-    with on_a_full_disk(after=5_000), pytest.raises(OSError, match="File too large"):
+    with full_disk(after=5_000), pytest.raises(OSError, match="File too large"):
         AtomicPathManager.copy(str(source), str(target), overwrite=True)
     assert elsewhere.read_bytes() == b"old"
     assert AtomicPathManager.copy(str(source), str(target), overwrite=True)
@@ -78,7 +78,7 @@ def test_what_a_command_cannot_write_leaves_the_old_file(write, error, tmp_path)
     target, link = tmp_path / "file", tmp_path / "link"
     target.write_text("old")
     link.symlink_to(target)
-    with on_a_full_disk(after=4_000), pytest.raises((error, UserError)):
+    with full_disk(after=4_000), pytest.raises((error, UserError)):
         atomic_write(link, write)
     assert target.read_text() == "old" and sorted(os.listdir(tmp_path)) == ["file", "link"]
     atomic_write(link, lambda path: path.write_text("new"))

@@ -20,7 +20,7 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.evaluation import BinarizedText, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.conftest import ROOT, called, run_command
-from tests.small_trainings import build, trainer_for
+from tests.small_trainings import build, build_trainer
 
 USER_DIR = ROOT / "examples" / "awd_lstm"
 import_user_module(SimpleNamespace(user_dir=str(USER_DIR)))
@@ -181,7 +181,7 @@ def test_the_learning_rate_follows_the_length(lm_data):
     """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty
     of the model."""
     options = (*PLAIN, "--activation-penalty", 3, "--clip-norm", 0, "--weight-decay", 0.1)
-    trainer, iterator = trainer_for(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
+    trainer, iterator = build_trainer(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
     batch, parameters = next(iter(iterator.next_epoch_itr())), list(trainer.model.parameters())
     before, target = copy.deepcopy(parameters), batch["target"]
     features = trainer.model(**batch["net_input"], features_only=True)[0]
@@ -202,7 +202,7 @@ def test_the_average_is_validated_and_saved(lm_data, tmp_path):
     """The example of `NTASGD` has its numbers; end_to_end/test_resume.py says that training goes on
     from the weights."""
     options = ("--criterion", "mle", *NT_ASGD, "--asgd-patience", "0", "--save-dir", tmp_path)
-    trainer, iterator = trainer_for(lm_data, *options, base=AWD)
+    trainer, iterator = build_trainer(lm_data, *options, base=AWD)
     optimizer = trainer.optimizer.optimizer
     for batch in list(iterator.next_epoch_itr())[:4]:
         trainer.train_step([batch])

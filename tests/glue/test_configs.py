@@ -12,7 +12,7 @@ from fairseq import models
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-from scripts.train import composed, options_of, with_defaults
+from scripts.train import complete, composed, section_options
 from tests.conftest import ROOT
 
 GIVEN = {
@@ -92,11 +92,11 @@ def written(folder, name, *overrides):
 def configured(folder, name, *overrides):
     """The whole configuration as scripts/train.sh composes and checks it."""
     given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
-    return with_defaults(written(folder, name, *given, *overrides))
+    return complete(written(folder, name, *given, *overrides))
 
 
 def missing_keys(config):
-    return [key for key, value in options_of(config).items() if value == "???"]
+    return [key for key, value in section_options(config).items() if value == "???"]
 
 
 def values(section, expected):
@@ -105,7 +105,7 @@ def values(section, expected):
     return {key: one if isinstance(one, int | float) else str(one) for key, one in found.items()}
 
 
-def sizes_of(folder, name):
+def find_sizes(folder, name):
     """The sizes at which the README of the folder has a file, and those of no paper."""
     readme = (ROOT / "configs" / folder / "README.md").read_text()
     row = r"^\| (`[^|]+) \| (`[^|]+) \|.* = ([\d,]+) per update \|"
@@ -175,7 +175,7 @@ def test_criterions_of_the_papers(folder):
         needed = {"task.data", "checkpoint.save_dir"}
         needed |= {"checkpoint.finetune_from_model"} if is_tuned else set()
         assert set(missing_keys(written(folder, name))) == needed
-        sizes = sizes_of(folder, name)
+        sizes = find_sizes(folder, name)
         assert configured(folder, name, f"size={sizes[0]}").criterion._name == expected["_name"]
         for size in sizes:
             cfg = written(folder, name, f"size={size}")
@@ -220,7 +220,7 @@ def test_wikitext2(criterion, ending):
     tiny = {"criterion._name": criterion, "optimizer.asgd_patience": 0 if tuned else 2}
     tiny |= {"common.cpu": True, "optimization.max_update": 200 if tuned else 600}
     for expected, *size in ((paper,), (tiny, "size=tiny")):
-        found = options_of(configured("wikitext2", name, *size))
+        found = section_options(configured("wikitext2", name, *size))
         assert {key: found[key] for key in expected} == expected
 
 
@@ -266,8 +266,8 @@ def test_hours_and_disk_of_the_headers(script):
         model = min(MEASURED, key=lambda of: abs(math.log(of / PARAMETERS[size])))
         hours = []
         for seconds in MEASURED[model]:
-            of_size = tokens * updates * seconds * PARAMETERS[size] / model / 3600
-            hours.append(f"{of_size:.1f}" if of_size < 5.95 else f"{of_size:.0f}")
+            size_hours = tokens * updates * seconds * PARAMETERS[size] / model / 3600
+            hours.append(f"{size_hours:.1f}" if size_hours < 5.95 else f"{size_hours:.0f}")
         assert " to ".join(hours) in takes, size
         gigabytes += checkpoints * PARAMETERS[size] * 10 / 1000
     said = re.search(r"; (\d+) GB", takes)

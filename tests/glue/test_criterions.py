@@ -24,10 +24,10 @@ from tests.small_trainings import (
     TIED,
     batches,
     build,
+    build_trainer,
     gradients,
     logged,
     target_counts,
-    trainer_for,
 )
 
 WITH_TERMS = ("--ul-alpha", 0.5, "--adv-epsilon", 0.4, "--cosreg-gamma", 3)
@@ -43,7 +43,7 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     base, *tied = BASES[name]
     data, smoothing = lm_data if base is LM else mt_data, 0.1 * (name in ("mle", "agg", "agps"))
     options = (*EVERY_CRITERION[name], *tied, "--label-smoothing", smoothing)
-    trainer, _ = trainer_for(data, *options, *WITH_TERMS, base=base)
+    trainer, _ = build_trainer(data, *options, *WITH_TERMS, base=base)
     first, *others = batches(trainer.cfg, trainer.task)
     model, criterion, pad = trainer.model, trainer.criterion, trainer.task.target_dictionary.pad()
     batch = next(batch for batch in others if base is LM or (batch["target"] == pad).any())
@@ -98,7 +98,7 @@ def test_when_statistics_are_formed():
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     """Neither dummy batches nor validation are counted. Special tokens are never rare."""
     options = ("--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3)
-    trainer, _ = trainer_for(lm_data, *options)
+    trainer, _ = build_trainer(lm_data, *options)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     data = batches(trainer.cfg, trainer.task)
 
@@ -120,7 +120,7 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
 
 def test_a_static_group_is_fixed_after_its_epoch(lm_data):
     options = ("--criterion", "agg", "--agg-window", 2, "--agg-static-after-epoch", 2)
-    trainer, _ = trainer_for(lm_data, *options)
+    trainer, _ = build_trainer(lm_data, *options)
     criterion, data = trainer.criterion, batches(trainer.cfg, trainer.task)[:1]
     for epoch in (2, 2, 2, 3):
         criterion.train_iterator.epoch = epoch
@@ -134,7 +134,7 @@ def test_a_static_group_is_fixed_after_its_epoch(lm_data):
 )
 def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
     options = ("--update-freq", frequency, "--batch-size", sentences, *more)
-    trainer, iterator = trainer_for(lm_data, "--criterion", "agg", *options)
+    trainer, iterator = build_trainer(lm_data, "--criterion", "agg", *options)
     skips = trainer.cfg.optimization.skip_remainder_batch
     epoch = GroupedIterator(iterator.next_epoch_itr(), frequency, skips)
     trainer.criterion.start_update(0)
@@ -150,13 +150,13 @@ def test_what_is_told_before_the_training(lm_data, caplog, alpha, level, epochs)
     caplog.set_level("INFO")
     updates = len(batches(*build(lm_data)[:2]))
     options = ("--criterion", "agg", "--agg-alpha", alpha, "--max-update", epochs * updates)
-    trainer, _ = trainer_for(f"{lm_data}:{lm_data}", *options)
+    trainer, _ = build_trainer(f"{lm_data}:{lm_data}", *options)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
     rare = (counts / updates < alpha) & ~trainer.criterion.objective.excluded & (counts > 0)
-    of_tokens, of_targets = rare.sum() / (counts > 0).sum(), counts[rare].sum() / counts.sum()
-    assert f"alpha {alpha} and epochs of {updates} updates, {of_tokens:.1%}" in record.message
-    assert f" and {of_targets:.1%} of the targets" in record.message and record.levelname == level
+    token_share, target_share = rare.sum() / (counts > 0).sum(), counts[rare].sum() / counts.sum()
+    assert f"alpha {alpha} and epochs of {updates} updates, {token_share:.1%}" in record.message
+    assert f" and {target_share:.1%} of the targets" in record.message and record.levelname == level
     assert ("more than a tenth of the training" in caplog.text) == (epochs < 10)
 
 

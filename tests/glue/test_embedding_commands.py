@@ -249,9 +249,9 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     _, (mle, orthogonal, labeled) = table(printed)
     assert labeled == ["labeled tokens", str(sizes[0]), "0", "0", str(sizes[1]), str(sum(sizes))]
     counted = read_links(links, load_parallel(mt_data, ("en", "de")))
-    of_mle = align_sim(Checkpoint(path).output_embedding.weight, counted)
-    of_orthogonal = orthogonal_align_sim(counted, len(dictionary))
-    for row, values in ((mle, of_mle), (orthogonal, of_orthogonal)):
+    mle_scores = align_sim(Checkpoint(path).output_embedding.weight, counted)
+    orthogonal_scores = orthogonal_align_sim(counted, len(dictionary))
+    for row, values in ((mle, mle_scores), (orthogonal, orthogonal_scores)):
         frequent, unseen, total = (values[rows] for rows in (target, source, target + source))
         assert row[1:4] == [f"{frequent.mean():.4f}", "—", "—"]
         assert row[4:] == [f"{unseen.mean():.4f}", f"{total.mean():.4f}"]
@@ -260,7 +260,7 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
     found = cells(run(capsys, "align-sim", reverse, *options))
-    assert found["reverse"]["AlignSim frequent"] == f"{of_mle[source].mean():.4f}"
+    assert found["reverse"]["AlignSim frequent"] == f"{mle_scores[source].mean():.4f}"
     printed = run(capsys, "neighbors", path, "--data", mt_data, "--words", "w0", "t0")
     assert "| w0‡ |" in printed and "| t0  |" in printed and "|†:rare|‡:unseen|" in printed
     # in two folders, of which each has a further part in the other direction

@@ -31,7 +31,7 @@ def shape(value):
     for name, item in value.items():
         if name != "criterion":
             names.setdefault(shape(item), []).append(name)
-    return "{" + "; ".join(f"{kind}: {', '.join(of_kind)}" for kind, of_kind in names.items()) + "}"
+    return "{" + "; ".join(f"{kind}: {', '.join(listed)}" for kind, listed in names.items()) + "}"
 
 
 def defaults(function):

@@ -40,9 +40,9 @@ from tests.small_trainings import (
     MT,
     batches,
     build,
+    build_trainer,
     configuration,
     hydra_compose,
-    trainer_for,
 )
 from tests.unit.test_pages import PAGES, README
 
@@ -115,7 +115,7 @@ def test_what_is_replaced_is_what_the_table_says(lm_data, tmp_path):
 def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     """A worker that runs out of memory drops its gradient, and goes on with the next
     micro-batch."""
-    trainer, _ = trainer_for(lm_data, "--criterion", name)
+    trainer, _ = build_trainer(lm_data, "--criterion", name)
     first, second, third, *_ = batches(trainer.cfg, trainer.task)
     trainer.train_step([first])
     counter, task = trainer.criterion.objective.counter, trainer.task
@@ -126,12 +126,12 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
 
     trainer.zero_grad()
     micro_batch(second)
-    of_second = counter.current.clone()
+    kept = counter.current.clone()
     micro_batch(third)
-    assert counter.current.sum() > of_second.sum(), "one slot for both micro-batches of an update"
+    assert counter.current.sum() > kept.sum(), "one slot for both micro-batches of an update"
     trainer.zero_grad()
     micro_batch(second)
-    assert torch.equal(counter.current, of_second) and torch.equal(counter.appearances, settled)
+    assert torch.equal(counter.current, kept) and torch.equal(counter.appearances, settled)
     trainer.zero_grad()  # now in the last micro-batch
     task.optimizer_step(trainer.optimizer, model=trainer.model, update_num=1)
     assert not counter.current.any() and torch.equal(counter.appearances, settled)
@@ -143,7 +143,7 @@ def test_the_state_of_another_criterion_is_left_out(lm_data, caplog):
     trained = {}
     for name, *more in (("agg", "--agg-window", 9), ("face",)):
         options = ("--criterion", name, *more)
-        trainer, _ = trainer_for(lm_data, *options)
+        trainer, _ = build_trainer(lm_data, *options)
         for batch in batches(trainer.cfg, trainer.task)[:2]:
             trainer.train_step([batch])
         trained[name] = trainer.criterion, build(lm_data, *options)[-1]
@@ -164,7 +164,7 @@ def test_the_state_of_another_criterion_is_left_out(lm_data, caplog):
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     """Several may be built on one task; the steps of the optimizer are those of the one that
     trains."""
-    trainer, _ = trainer_for(lm_data, "--criterion", "mle")
+    trainer, _ = build_trainer(lm_data, "--criterion", "mle")
     other, told = trainer.task.build_criterion(trainer.cfg.criterion), []
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.start_update = lambda update, name=name: told.append((name, update))

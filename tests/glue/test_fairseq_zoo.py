@@ -24,10 +24,10 @@ from tests.small_trainings import (
     TIED,
     batches,
     build,
+    build_trainer,
     configuration,
     gradients,
     logged,
-    trainer_for,
 )
 
 
@@ -79,7 +79,7 @@ def test_loss_gradients_and_log_are_those_of_fairseq(lm_data, mt_data, family):
 
 def test_an_adaptive_softmax_is_refused(lm_data, capsys):
     base = (*LM, TIED, "--adaptive-softmax-cutoff", "10,20")
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
+    trainer, _ = build_trainer(lm_data, "--criterion", "agg", base=base)
     error = one_line(capsys, trainer.train_step, [first_batch(trainer)])
     assert "which has no single output matrix" in error
 
@@ -215,7 +215,7 @@ def test_what_a_model_does_with_its_features(capsys):
 def test_unused_parameters_are_looked_for(lm_data, name):
     """DDP copies the output of the model, and asks autograd which parameters it depends on."""
     base = F2_LM if name == "f2_softmax" else LM
-    trainer, _ = trainer_for(lm_data, "--criterion", name, base=base)
+    trainer, _ = build_trainer(lm_data, "--criterion", name, base=base)
     sample = first_batch(trainer)
     expected, _ = gradients(trainer, sample)
     store = torch.distributed.HashStore()
@@ -235,7 +235,7 @@ def test_unused_parameters_are_looked_for(lm_data, name):
 
 @pytest.mark.parametrize("base", [LM, FAMILIES["lstm_lm, tied"]])
 def test_no_logits_are_computed(lm_data, monkeypatch, base):
-    trainer, _ = trainer_for(lm_data, "--criterion", "agg", base=base)
+    trainer, _ = build_trainer(lm_data, "--criterion", "agg", base=base)
     sample, rows, linear = first_batch(trainer), [], functional.linear
     vocabulary = len(trainer.task.target_dictionary)
 

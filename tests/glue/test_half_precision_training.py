@@ -10,7 +10,15 @@ from fairseq import checkpoint_utils
 
 from agg_fairseq.fairseq_plugin.output_layer import float32_copies
 from agg_fairseq.functional import agg_gates, rare_tokens
-from tests.small_trainings import EVERY_CRITERION, F2_LM, LM, TIED, batches, rare_rows, trainer_for
+from tests.small_trainings import (
+    EVERY_CRITERION,
+    F2_LM,
+    LM,
+    TIED,
+    batches,
+    build_trainer,
+    rare_rows,
+)
 
 AGG = ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3)
 OBJECTIVES = {
@@ -30,7 +38,7 @@ MODES = FP16 | BF16 | {"amp": ("--amp", "--amp-batch-retries", 1)}
 
 
 @pytest.fixture(autouse=True)
-def without_cuda(monkeypatch):
+def no_cuda(monkeypatch):
     """The four things of CUDA that fairseq names, for the CPU; what they are used for stays
     fairseq's."""
 
@@ -46,7 +54,7 @@ def without_cuda(monkeypatch):
 
 
 def small_trainer(data, *options):
-    return trainer_for(data, TIED, *options, base=F2_LM if "f2_softmax" in options else LM)
+    return build_trainer(data, TIED, *options, base=F2_LM if "f2_softmax" in options else LM)
 
 
 def trained(trainer, updates):
@@ -93,7 +101,7 @@ def attempts(trainer, mode, updates, spoil=math.inf, frequency=1):
     raise AssertionError("every attempt is skipped")
 
 
-def counts_of(trainer, updates):
+def count_updates(trainer, updates):
     """Counts of the targets of some updates, (V,)."""
     pad, size = trainer.task.target_dictionary.pad(), len(trainer.task.target_dictionary)
     counts = torch.zeros(size, dtype=torch.int64)
@@ -125,15 +133,15 @@ def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoi
         window, gates = done[-3:], agg.gates(None)
         known = [*window, samples] if current and window else window
         if known:
-            counts = counts_of(trainer, known)
+            counts = count_updates(trainer, known)
             rare = rare_tokens(counts, len(known), rare_fraction=0.4, excluded=agg.excluded)
             torch.testing.assert_close(vars(gates), vars(agg_gates(counts, len(known), rare)))
         elif not current:
             assert gates is None
-        assert torch.equal(agg.counter.appearances, counts_of(trainer, window))
+        assert torch.equal(agg.counter.appearances, count_updates(trainer, window))
         done += [samples] * happened
     assert attempted > len(done) == 7
-    assert torch.equal(agg.counter.current, counts_of(trainer, done[-1:]))
+    assert torch.equal(agg.counter.current, count_updates(trainer, done[-1:]))
     assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
 
 

@@ -13,15 +13,15 @@ from tests.small_trainings import (
     EVERY_CRITERION,
     MT,
     batches,
+    build_trainer,
     gradients,
     logged,
     target_counts,
-    trainer_for,
 )
 
 
 def test_agps_counts_the_target_side(mt_data):
-    trainer, _ = trainer_for(mt_data, *EVERY_CRITERION["agps"], base=MT)
+    trainer, _ = build_trainer(mt_data, *EVERY_CRITERION["agps"], base=MT)
     objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
     assert objective.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"}
     assert torch.equal(objective.counts, target_counts(mt_data, dictionary))
@@ -34,7 +34,7 @@ def test_frozen_rows_stay_bit_identical_until_they_are_released(lm_data):
     """The first batch is a dummy one: a worker without data must freeze as the others do."""
     options = ("--optimizer", "sgd", "--momentum", 0.9, "--weight-decay", 0.1, "--update-freq", 2)
     options += ("--criterion", "freeze_rare", "--freeze-until", 4)
-    trainer, _ = trainer_for(lm_data, *options)
+    trainer, _ = build_trainer(lm_data, *options)
     weight, is_frozen = trainer.model.decoder.output_projection.weight, trainer.criterion.rare
     before, data = weight.detach().clone(), batches(trainer.cfg, trainer.task)
     trainer._dummy_batch = data[0]
@@ -47,7 +47,9 @@ def test_frozen_rows_stay_bit_identical_until_they_are_released(lm_data):
 
 
 def test_rare_by_relative_frequency(mt_data):
-    trainer, _ = trainer_for(mt_data, "--criterion", "freeze_rare", "--freeze-below", 0.03, base=MT)
+    trainer, _ = build_trainer(
+        mt_data, "--criterion", "freeze_rare", "--freeze-below", 0.03, base=MT
+    )
     dictionary = trainer.task.target_dictionary
     counts = target_counts(mt_data, dictionary)
     expected = counts < 0.03 * counts.sum()
@@ -61,7 +63,7 @@ SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
 
 
 def test_sequence_updates_alternate(lm_data):
-    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-sequence-rate", 0.25)
+    trainer, _ = build_trainer(lm_data, *SEQUENCE, "--ul-sequence-rate", 0.25)
     kinds = []
     for update in range(8):
         trainer.criterion.start_update(update)
@@ -72,7 +74,7 @@ def test_sequence_updates_alternate(lm_data):
 def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
     """Its log has the keys and kinds of values of the others, as fairseq needs to add up the logs
     of workers."""
-    trainer, _ = trainer_for(lm_data, *SEQUENCE, "--ul-alpha", 1, "--ul-sequence-rate", 1)
+    trainer, _ = build_trainer(lm_data, *SEQUENCE, "--ul-alpha", 1, "--ul-sequence-rate", 1)
     batch = batches(trainer.cfg, trainer.task)[0]
     short = copy.deepcopy(batch)
     short["target"], short["ntokens"] = batch["target"][:, :4], 4 * len(batch["target"])
@@ -89,7 +91,7 @@ def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
 def test_sequence_loss_equals_the_paper(lm_data):
     """−Σ log(1 − p(x_t)) over the tokens of the continuation that are in a repeated n-gram, in
     float64; and CosReg. Of each sequence, one prefix: the same however the update is split."""
-    trainer, _ = trainer_for(
+    trainer, _ = build_trainer(
         lm_data, *SEQUENCE, "--ul-sequence-rate", 1, "--ul-alpha", 0.5, "--cosreg-gamma", 3
     )
     batch, pad = batches(trainer.cfg, trainer.task)[0], trainer.task.target_dictionary.pad()

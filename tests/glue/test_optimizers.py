@@ -8,7 +8,7 @@ import torch
 from fairseq.optim.adam import Adam
 
 from tests.commands import one_line
-from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, trainer_for
+from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, build_trainer
 
 COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.1)
 
@@ -27,7 +27,7 @@ COUPLED = ("--optimizer", "coupled_adam", "--adam-betas", "(0.9, 0.98)", "--weig
 )
 def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, name):
     data = mt_data if base is MT else lm_data
-    trainer, _ = trainer_for(data, *COUPLED, "--criterion", "mle", *options, base=base)
+    trainer, _ = build_trainer(data, *COUPLED, "--criterion", "mle", *options, base=base)
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     optimizer = trainer.optimizer.optimizer
     rest, coupled = optimizer.param_groups
@@ -41,7 +41,7 @@ def test_couples_the_output_embedding_alone(lm_data, mt_data, base, options, nam
 
 
 def test_embedding_adam_has_another_beta2(lm_data):
-    trainer, _ = trainer_for(
+    trainer, _ = build_trainer(
         lm_data, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9, "--criterion", "mle"
     )
     rest, own = trainer.optimizer.optimizer.param_groups
@@ -51,14 +51,14 @@ def test_embedding_adam_has_another_beta2(lm_data):
 
 def test_are_refused_with_bmuf(lm_data, capsys):
     options = (*COUPLED, "--use-bmuf", "--criterion", "cross_entropy")
-    assert "found --use-bmuf" in one_line(capsys, trainer_for, lm_data, *options)
+    assert "found --use-bmuf" in one_line(capsys, build_trainer, lm_data, *options)
 
 
 def test_everything_else_is_the_adam_of_fairseq(lm_data):
     """Runs fairseq's Adam on a copy, with the gradients that the trainer leaves."""
     options = ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--clip-norm", 0.1)
     schedule = ("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 3)
-    trainer, _ = trainer_for(lm_data, *COUPLED, *options, *schedule)
+    trainer, _ = build_trainer(lm_data, *COUPLED, *options, *schedule)
     model, copied = trainer.model, copy.deepcopy(trainer.model)
     adam = Adam(copied.parameters(), betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
     for batch in batches(trainer.cfg, trainer.task)[:5]:
@@ -73,7 +73,7 @@ def test_everything_else_is_the_adam_of_fairseq(lm_data):
 
 def test_adam_l2_is_the_adam_of_torch(lm_data):
     options = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.1)
-    trainer, _ = trainer_for(lm_data, "--optimizer", "adam_l2", *options, "--criterion", "mle")
+    trainer, _ = build_trainer(lm_data, "--optimizer", "adam_l2", *options, "--criterion", "mle")
     optimizer = trainer.optimizer.optimizer
     assert type(optimizer) is torch.optim.Adam
     expected = dict(lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, amsgrad=False)

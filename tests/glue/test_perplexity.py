@@ -47,8 +47,8 @@ def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
     assert (row.get("isoscore") is None) == (kind == "adaptive")
 
     model, task = build_model(checkpoint, data)
-    of_classes = getattr(model.decoder.output_projection, "classes", None) if kind == "f2" else None
-    assert row.get("classes") == (of_classes and of_classes.number)
+    classes = getattr(model.decoder.output_projection, "classes", None) if kind == "f2" else None
+    assert row.get("classes") == (classes and classes.number)
     task.load_dataset("valid")
     distributions, targets = [], []
     for item in task.dataset("valid"):
@@ -59,19 +59,19 @@ def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
         targets.append(sample["target"][0])
     probabilities, target = torch.cat(distributions), torch.cat(targets)  # N x V, N
     groups = BinarizedVocabulary.load(data, pair).groups("types")
-    of_token = groups.of_token % (len(groups.names) + 1)  # special tokens are the last group
-    mass = probabilities @ torch.nn.functional.one_hot(of_token).double()
+    group_ids = groups.group_ids % (len(groups.names) + 1)  # special tokens are the last group
+    mass = probabilities @ torch.nn.functional.one_hot(group_ids).double()
     nll = -probabilities.gather(1, target[:, None]).squeeze(1).log()
-    group_nll = -mass.gather(1, of_token[target][:, None]).squeeze(1).log()
+    group_nll = -mass.gather(1, group_ids[target][:, None]).squeeze(1).log()
     for index, name in enumerate((*groups.names, "total")):
-        chosen = (of_token[target] == index) | (name == "total")
+        chosen = (group_ids[target] == index) | (name == "total")
         assert result.facts["targets"][name] == chosen.sum()
-        for measure, of_positions in (
+        for measure, position_nll in (
             ("perplexity", nll),
             ("group_perplexity", group_nll),
             ("within_perplexity", nll - group_nll),
         ):
-            expected = of_positions[chosen].mean().exp().item()
+            expected = position_nll[chosen].mean().exp().item()
             expected = pytest.approx(expected, rel=1e-5) if chosen.any() else None
             assert row[measure][name] == expected
 
@@ -115,7 +115,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
     short = random_checkpoint(tmp_path / "6.pt", mt_data, *KINDS["translation"], *positions)
     part = random_checkpoint(tmp_path / "p.pt", lm_data, *LM, "--output-dictionary-size", 20)
     blocks, pairs = BinarizedText(lm_data, tokens_per_sample=17), BinarizedText(mt_data, "train")
-    for models, scored, fitted_on, message in (
+    for models, scored, fit_text, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
         (runs, text, BinarizedText(lm_data, "dev"), "found no split 'dev'"),
         (runs, PlainText("test.txt"), None, "models of fairseq alone with --data"),
@@ -124,7 +124,7 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
         ({"m": part}, text, None, "p.pt: found --output-dictionary-size 20"),
     ):
         with pytest.raises(UserError, match=message):
-            perplexity(models, scored, calibrate=fitted_on)
+            perplexity(models, scored, calibrate=fit_text)
 
 
 def test_texts_longer_than_the_positions_of_a_model(runs, lm_data, tmp_path):
@@ -169,8 +169,8 @@ def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_pat
     fitted = calibrate(before, lm_data, tmp_path / "after.pt", split="test", device="cpu")
     after = Checkpoint(tmp_path / "after.pt")
     models = {"before": before, "after": after}
-    text, of_test = BinarizedText(lm_data, "valid"), BinarizedText(lm_data)
-    expected, found, *_ = perplexity(models, text, calibrate=of_test).rows.values()
+    text, test_text = BinarizedText(lm_data, "valid"), BinarizedText(lm_data)
+    expected, found, *_ = perplexity(models, text, calibrate=test_text).rows.values()
     for measure in ("perplexity", "expected_over_observed"):
         assert found[measure] == pytest.approx(expected[f"calibrated_{measure}"], rel=1e-4)
     assert found["within_perplexity"] == pytest.approx(expected["within_perplexity"], rel=1e-4)

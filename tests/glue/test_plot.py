@@ -129,7 +129,7 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "x.svg").exists()
 
 
-def of_texts(**shares):
+def measured(**shares):
     """A result with the share of rare tokens in the texts of each row."""
     rows = {}
     for name, share in shares.items():
@@ -137,7 +137,7 @@ def of_texts(**shares):
     return Result(rows, {"token_share": MASS_GROUPS}, {})
 
 
-def of_models(*models):
+def scored(*models):
     """A result with name, options of the criterion, and perplexity of models."""
     rows = {}
     for name, criterion, perplexity in models:
@@ -148,19 +148,19 @@ def of_models(*models):
 
 
 def test_token_shares_of_several_files():
-    draw, one = PICTURES["token-shares"][0], of_texts(mle=0.5, human=0.2)
+    draw, one = PICTURES["token-shares"][0], measured(mle=0.5, human=0.2)
     one.columns["token_share"] = (*MASS_GROUPS, UNSEEN)
     one["mle"]["token_share"][UNSEEN] = one["human"]["token_share"][UNSEEN] = 0.1
     figure = draw({"one": one})
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()][-1] == UNSEEN
     one.columns["token_share"] = MASS_GROUPS
-    figure = draw({"one": one, "other": of_texts(other=0.5, human=0.2)})
+    figure = draw({"one": one, "other": measured(other=0.5, human=0.2)})
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "other", "human"]
-    assert len(draw({"without human": of_texts(mle=0.5)}).axes[0].containers) == 1
+    assert len(draw({"without human": measured(mle=0.5)}).axes[0].containers) == 1
     for other, words in (
-        (of_texts(human=0.9), "other.json: found other numbers in the row 'human' than in another"),
-        (of_texts(), "found no frequent .*; expected what agg-fairseq text-metrics --data DATA wr"),
-        (of_models(("mle", {}, 1.0)), "other.json: found no frequent"),
+        (measured(human=0.9), "other.json: found other numbers in the row 'human' than in another"),
+        (measured(), "found no frequent .*; expected what agg-fairseq text-metrics --data DATA wr"),
+        (scored(("mle", {}, 1.0)), "other.json: found no frequent"),
     ):
         with pytest.raises(UserError, match=words):
             draw({"one.json": one, "other.json": other})
@@ -169,7 +169,7 @@ def test_token_shares_of_several_files():
 def test_seeds_of_the_sweep_are_one_point():
     """Draws their mean; what is not defined is a gap."""
     small, large = {"agg_rare_fraction": 0.3}, {"agg_rare_fraction": 0.6}
-    result = of_models(
+    result = scored(
         ("mle", {}, 9.0), ("agg", small, 10.0), ("agg-2", small, 12.0), ("x", large, None)
     )
     draw = PICTURES["alpha-sweep"][0]
@@ -177,7 +177,7 @@ def test_seeds_of_the_sweep_are_one_point():
     assert list(curve.get_xdata()) == [0.3, 0.6] and level.get_ydata()[0] == 9
     mean, gap = curve.get_ydata()
     assert mean == 11 and math.isnan(gap)
-    two = of_models(("agg", small, 10.0), ("other", {"agg_alpha": 0.1}, 10.0))
+    two = scored(("agg", small, 10.0), ("other", {"agg_alpha": 0.1}, 10.0))
     with pytest.raises(UserError, match="two.json: found agg_alpha and agg_rare_fraction"):
         draw({"two.json": two})
 
@@ -193,7 +193,7 @@ def test_class_sweep():
         models.append((name, {}, 10.0 + number))
     rows["human"] = {"ms_jaccard": None, "self_bleu": {"2": 0.5}, "kld": None}
     texts = Result(rows, {"ms_jaccard": ["2"], "self_bleu": ["2"], "kld": [""]}, {})
-    draw, both = PICTURES["class-sweep"][0], {"texts": texts, "models": of_models(*models)}
+    draw, both = PICTURES["class-sweep"][0], {"texts": texts, "models": scored(*models)}
     both["models"].rows["mefmax"]["classes"] = 4
     for evaluations, title, least in (
         ({"texts": texts}, "KLD in nats", 0),

@@ -56,13 +56,13 @@ def problem(given=""):
     return leaves, y, more
 
 
-def gradients(loss_of, leaves, y, more, device, dtype, scale=1.0):
+def gradients(loss_function, leaves, y, more, device, dtype, scale=1.0):
     """The gradients of a loss that is multiplied by `scale` in its backward pass, on the CPU."""
     more = there(more, device)
     leaves = [leaf.detach().to(device, dtype, copy=True).requires_grad_() for leaf in leaves]
     if len(leaves) > 2:
         more["bias"] = leaves[2]
-    (loss_of(*leaves[:2], y.to(device), **more) * scale).backward()
+    (loss_function(*leaves[:2], y.to(device), **more) * scale).backward()
     return [leaf.grad.double().cpu() / scale for leaf in leaves]
 
 
@@ -135,8 +135,8 @@ def test_no_larger_errors_than_the_plain_loss(device):
 def test_cosine_regularizer(dtype, device):
     weight = torch.randn(V, D).to(dtype) + 0.3
     results = []
-    for place, as_dtype in (("cpu", torch.float64), (device, dtype)):
-        leaf = weight.to(place, as_dtype).requires_grad_()
+    for place, place_dtype in (("cpu", torch.float64), (device, dtype)):
+        leaf = weight.to(place, place_dtype).requires_grad_()
         value = cosine_regularizer(leaf, padding_row=3)
         (value * V).backward()
         results.append((value.detach().double().cpu(), leaf.grad.double().cpu()))
@@ -148,8 +148,8 @@ def test_cosine_regularizer(dtype, device):
 
 
 LAYOUTS = {
-    "by frequency": lambda of_token: of_token,
-    "shuffled": lambda of_token: of_token.roll(700),
+    "by frequency": lambda class_ids: class_ids,
+    "shuffled": lambda class_ids: class_ids.roll(700),
 }
 
 
@@ -173,15 +173,15 @@ def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
 def test_factorized_cross_entropy(layout, smoothing, merged, dtype, sizes, device, monkeypatch):
     monkeypatch.setattr(f2.cross_entropy, "GPU_MERGED_LOGITS", merged)
     monkeypatch.setattr(f2.cross_entropy, "MERGED_LOGITS", merged)
-    of_token = factorized(layout)
+    class_ids = factorized(layout)
     (h, w), y, options = problem()
-    leaves = [h, w, torch.randn(int(of_token.max()) + 1, D).double() / 8]
+    leaves = [h, w, torch.randn(int(class_ids.max()) + 1, D).double() / 8]
     leaves = [leaf.to(dtype).double() for leaf in leaves]
     options["label_smoothing"] = smoothing
 
     def both(loss, place, dtype, scale):
         h, w, u = (leaf.detach().to(place, dtype, copy=True).requires_grad_() for leaf in leaves)
-        classes = TokenClasses.of(of_token.to(place))
+        classes = TokenClasses.of(class_ids.to(place))
         (loss(h, w, u, y.to(place), classes) * scale).backward()
         return [leaf.grad.double().cpu() / scale for leaf in (h, w, u)]
 

@@ -111,7 +111,7 @@ def compared(model, target=None):
         assert counter.appearances.equal(other[other >= 0].bincount(minlength=VOCABULARY))
     found, plain, _ = step(model)
     gated.objective.gates = by_counts
-    under_agg = step(model)[1]
+    gated_step = step(model)[1]
     gated.remove()
     gates = by_counts(None)
     is_rare = gates.rare[y.clamp(min=0)] & (y >= 0)
@@ -123,7 +123,7 @@ def compared(model, target=None):
             own[name] = own[name] + change.t() @ seen["features"]
         elif one is getattr(head, "bias", None):
             own[name] = own[name] + change.sum(0)
-    literal = difference(under_agg, own)
+    literal = difference(gated_step, own)
     assert difference(plain, own) > 1e-3, "gates that change nothing"
     return (found - loss).abs().item(), difference(plain, step(model)[1]), literal
 

@@ -18,9 +18,9 @@ from tests.integrations.test_every_model import compared
 from tests.small_transformers import (
     VOCABULARY,
     batch,
+    cast_bfloat16,
     gpt2,
     gradients,
-    in_bfloat16,
     llama_like,
     untied,
 )
@@ -55,7 +55,7 @@ class Scaled(GPT2LMHeadModel):
         return CausalLMOutput(loss + 1e-3 * logits.logsumexp(-1).square().mean(), logits)
 
 
-def with_head(layer):
+def replace_head(layer):
     model = untied()
     model.lm_head = layer(16, VOCABULARY)
     return model
@@ -67,7 +67,7 @@ def scaled():
     return model
 
 
-def with_hook():
+def add_hook():
     model = untied()
     model.lm_head.register_forward_hook(lambda module, given, z: z - z.mean(-1, keepdim=True))
     return model
@@ -88,10 +88,10 @@ MODELS = {
     "bias": lambda: llama_like("Phi", head_dim="default"),
     "scale": lambda: llama_like("Granite", logits_scaling=0.3, head_dim="default"),
     "cap": lambda: llama_like("Gemma2", final_logit_softcapping=0.5),
-    "mup": lambda: with_head(lambda *sizes: MuReadout(*sizes, bias=False)),
-    "bias of a plug-in": lambda: with_head(Shifted),
+    "mup": lambda: replace_head(lambda *sizes: MuReadout(*sizes, bias=False)),
+    "bias of a plug-in": lambda: replace_head(Shifted),
     "learned scale, two losses": scaled,
-    "hook": with_hook,
+    "hook": add_hook,
     "gradient checkpointing": checkpointed,
 }
 
@@ -110,8 +110,8 @@ def test_gates_whatever_follows_the_output_layer(kind):
 
 
 @pytest.mark.parametrize("way", ["deep copy", "saved", "removed"])
-@pytest.mark.parametrize("in_half", [False, True])
-def test_everything_but_training_steps_is_untouched(way, in_half):
+@pytest.mark.parametrize("is_half", [False, True])
+def test_everything_but_training_steps_is_untouched(way, is_half):
     """In evaluation, of a copy, and after `remove`; by accelerate in half precision, too."""
     model, given = gpt2(), batch()
     expected = gradients(model, model(**given).loss)
@@ -126,29 +126,29 @@ def test_everything_but_training_steps_is_untouched(way, in_half):
     assert not gated.objective.counter.current.any()
     with pytest.raises(IndexError):
         model(input_ids=given["input_ids"] + VOCABULARY, labels=given["labels"])
-    if in_half:
-        in_bfloat16(model)
+    if is_half:
+        cast_bfloat16(model)
         with pytest.raises(UserError, match="already has one"):
             GatedHead(model)
     output = model(**given)
     assert output.logits.shape == logits.shape
-    assert output.logits.equal(logits) != in_half, "else bfloat16 had no effect"
-    assert_close(gradients(model, output.loss), expected, rtol=in_half * 0.05, atol=in_half * 0.05)
+    assert output.logits.equal(logits) != is_half, "else bfloat16 had no effect"
+    assert_close(gradients(model, output.loss), expected, rtol=is_half * 0.05, atol=is_half * 0.05)
     gated.roll_back_update()
     if way == "removed":
         gated.remove()
         gated.remove()
-        assert in_half or ([*model.state_dict()], vars(model), vars(model.lm_head)) == before
+        assert is_half or ([*model.state_dict()], vars(model), vars(model.lm_head)) == before
         used = model
     elif way == "deep copy":
         used = copy.deepcopy(model)
-    elif not in_half:  # what accelerate makes of a model cannot be pickled
+    elif not is_half:  # what accelerate makes of a model cannot be pickled
         torch.save(model, file := io.BytesIO())
         used = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
     else:
         return
     found = gradients(used, used(**given).loss)
-    assert_close(found, expected, rtol=in_half * 0.05, atol=in_half * 0.05)
+    assert_close(found, expected, rtol=is_half * 0.05, atol=is_half * 0.05)
     assert not gated.objective.counter.current.any()
     own = GatedHead(used, rare_fraction=0.3)
     used(**given).loss.backward()

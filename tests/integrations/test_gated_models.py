@@ -33,7 +33,7 @@ class Aligned(GPT2LMHeadModel):
         return CausalLMOutput(loss, logits)
 
 
-def of_class(kind):
+def build_model(kind):
     model = gpt2()
     model.__class__ = kind
     return model
@@ -46,8 +46,8 @@ def factorized(model):
 @pytest.mark.parametrize(
     ("make", "change", "more", "message"),
     [
-        (lambda: of_class(Fused), None, {}, "has not called its output layer"),
-        (lambda: of_class(Aligned), None, {}, r"position t predicts label t \+ 1, as in"),
+        (lambda: build_model(Fused), None, {}, "has not called its output layer"),
+        (lambda: build_model(Aligned), None, {}, r"position t predicts label t \+ 1, as in"),
         (untied, None, {"logits_to_keep": 4}, r"positions \(3, 4\) for the labels \(3, 12\)"),
         (untied, lambda model: model.lm_head.requires_grad_(False), {}, "does not train"),
         (untied, lambda model: model.resize_token_embeddings(64), {}, "found 64 rows in the output"),

@@ -11,14 +11,14 @@ EOS = 2
 SOURCE, TARGET = [[4, 5, 6], [5], [4, 4]], [[7, 8], [7], [8, 7, 9]]
 
 
-def side_of(texts):
+def build_side(texts):
     texts = list(texts)
     return Sentences(np.array(sum(texts, [])), np.cumsum(list(map(len, texts))))
 
 
 def parse_lines(folder, text):
     (folder / "links").write_bytes(text)
-    sides = [side_of([*sentence, EOS] for sentence in side) for side in (SOURCE, TARGET)]
+    sides = [build_side([*sentence, EOS] for sentence in side) for side in (SOURCE, TARGET)]
     found = read_links(folder / "links", sides)
     assert {column.dtype for column in vars(found).values()} == {torch.int64}
     pairs = zip(found.source.tolist(), found.target.tolist(), strict=True)
@@ -40,7 +40,7 @@ def test_read_links_by_hand(tmp_path, text, expected):
 
 
 def test_only_an_eos_at_the_end_is_left_out():
-    side = side_of([[4, EOS, 5, EOS], [4, 5], [EOS]])
+    side = build_side([[4, EOS, 5, EOS], [4, 5], [EOS]])
     assert list(sentences(side)) == [[4, EOS, 5], [4, 5], []]
 
 
@@ -64,7 +64,7 @@ def test_links_of_other_sentences_are_refused(tmp_path, text, words):
 
 
 def test_sides_of_different_lengths_are_refused(monkeypatch):
-    sides = iter([side_of(SOURCE), side_of(TARGET[:1])])
+    sides = iter([build_side(SOURCE), build_side(TARGET[:1])])
     monkeypatch.setattr(alignments, "load_dictionary", lambda *_: None)
     monkeypatch.setattr(alignments, "load_sentences", lambda *_: next(sides))
     with pytest.raises(UserError, match="found sentences 3 of en and 1 of de"):

@@ -32,7 +32,7 @@ TAKE_COUNTS = {
     "UnigramLinear": lambda counts: UnigramLinear(nn.Parameter(torch.zeros(6, 2)), counts).bias,
     "forgetting": lambda counts: torch.tensor(forgetting(counts, 10, 0.9)),
     "mefmax": mefmax,  # which takes integers alone
-    **{name: lambda counts, name=name: getattr(metrics, name)(counts).of_token for name in (
+    **{name: lambda counts, name=name: getattr(metrics, name)(counts).group_ids for name in (
         "frequency_groups", "relative_frequency_groups", "frequency_mass_groups", "occurrence_groups",
     )},
 }  # fmt: skip

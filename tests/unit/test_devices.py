@@ -23,7 +23,7 @@ LINKS = LinkCounts(
 MEASURES = {
     "geometry": metrics.geometry,
     "isotropy": lambda w: metrics.isotropy(w, both_signs=True),
-    "mean_cosine_between": lambda w: metrics.mean_cosine_between(w[:5], w[5:]),
+    "mean_cross_cosine": lambda w: metrics.mean_cross_cosine(w[:5], w[5:]),
     "mean_inner_product": metrics.mean_inner_product,
     "singular_values": metrics.singular_values,
     "principal_projection": metrics.principal_projection,

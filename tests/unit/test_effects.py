@@ -52,8 +52,8 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None, seed=0):
     }.get(method, lambda: Objective(V))()
     factorized = FactorizedSoftmax(D, mefmax(counts), embedding.weight) if method == "f2" else None
     others = [*hidden.parameters(), *([factorized.class_weight] if factorized else [])]
-    of_W = {"params": [embedding.weight], "betas": (0.9, beta2_of_W or beta2)}
-    optimizer = torch.optim.Adam([of_W, {"params": others}], lr=0.02, betas=(0.9, beta2))
+    weight_group = {"params": [embedding.weight], "betas": (0.9, beta2_of_W or beta2)}
+    optimizer = torch.optim.Adam([weight_group, {"params": others}], lr=0.02, betas=(0.9, beta2))
 
     def features(tokens):
         return hidden(embedding(tokens)).tanh() * D**0.5 / 2
@@ -122,6 +122,6 @@ def test_effect(method, options, expected):
 
 
 def test_a_larger_beta2_works_through_the_embedding_alone():
-    everywhere, of_W = trained(beta2=0.999), trained(beta2_of_W=0.999)
-    assert of_W["total"] == pytest.approx(everywhere["total"], rel=0.01)
-    assert of_W["isoscore"] == pytest.approx(everywhere["isoscore"], abs=0.02)
+    everywhere, weight_group = trained(beta2=0.999), trained(beta2_of_W=0.999)
+    assert weight_group["total"] == pytest.approx(everywhere["total"], rel=0.01)
+    assert weight_group["isoscore"] == pytest.approx(everywhere["isoscore"], abs=0.02)

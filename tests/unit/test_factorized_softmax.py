@@ -233,7 +233,7 @@ def test_the_module_is_called_as_torchs_adaptive_softmax():
     y = torch.tensor([[3, 0, -100, 16], [5, 5, 9, -100]])
     found, expected = layer(h, y), layer.log_prob(h)
     assert torch.equal(layer.predict(h), expected.argmax(-1))
-    at_targets = expected.gather(2, y.clamp(min=0)[..., None]).squeeze(2) * (y != -100)
-    assert_close([found.output, found.loss], [at_targets.detach(), -at_targets.sum() / 6])
+    picked = expected.gather(2, y.clamp(min=0)[..., None]).squeeze(2) * (y != -100)
+    assert_close([found.output, found.loss], [picked.detach(), -picked.sum() / 6])
     drawn = FactorizedSoftmax(16, torch.zeros(2000, dtype=torch.int64)).weight
     assert drawn.std().item() == pytest.approx(1 / 4, rel=0.05)

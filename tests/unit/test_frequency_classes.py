@@ -18,13 +18,13 @@ def efficiency(values):
     return torch.special.entr(shares / shares.sum()).sum().item() / math.log(len(shares))
 
 
-def efficiency_of(counts, sizes):
+def mean_efficiency(counts, sizes):
     """Eq. 5, of consecutive classes of the given sizes over sorted counts."""
     masses, within, start = [], 0.0, 0
     for size in sizes:
-        of_class = counts[start : start + size]
-        masses.append(sum(of_class))
-        within += efficiency(of_class)
+        class_counts = counts[start : start + size]
+        masses.append(sum(class_counts))
+        within += efficiency(class_counts)
         start += size
     return efficiency(masses) + within / len(sizes)
 
@@ -43,7 +43,7 @@ def printed_algorithm(counts):
                 tar += 1
                 bounds.append(idx)
         sizes = [b - a for a, b in itertools.pairwise([0, *bounds, n]) if b > a]
-        found = efficiency_of(counts, sizes)
+        found = mean_efficiency(counts, sizes)
         if best_efficiency < found - 1e-12:
             best, best_efficiency = sizes, found
     return best

@@ -52,7 +52,7 @@ def problem(batch=3, steps=7, v=11, d=5):
 @settings(max_examples=60)
 @given(
     sizes=st.sampled_from([(3, 7, 11, 5), (1, 1, 3, 1), (1, 7, 3, 2), (3, 6, 101, 17)]),
-    gated_by=st.sampled_from([(), ("g1",), ("g2",), ("g1", "g2")]),
+    wanted=st.sampled_from([(), ("g1",), ("g2",), ("g1", "g2")]),
     rare=st.sampled_from(["some", "all", "none"]),
     shift=st.sampled_from([None, 0, -20]),
     weighted=st.booleans(),
@@ -61,7 +61,7 @@ def problem(batch=3, steps=7, v=11, d=5):
     adv_epsilon=st.sampled_from([0.0, 0.4]),
 )
 def test_equals_the_naive_implementation(
-    sizes, gated_by, rare, shift, weighted, smoothing, ul_alpha, adv_epsilon
+    sizes, wanted, rare, shift, weighted, smoothing, ul_alpha, adv_epsilon
 ):
     """In value and gradients, in chunks and from all logits; a gate that is not given is 1, and a
     bias may be as large as log P."""
@@ -69,9 +69,7 @@ def test_equals_the_naive_implementation(
     bias = None if shift is None else (b + shift * weights[0, 0]).detach().requires_grad_()
     inputs = (h, w) if shift is None else (h, w, bias)
     is_rare = {"some": gates.rare, "all": gates.rare | True, "none": gates.rare & False}[rare]
-    gates = (
-        Gates(is_rare, **{name: getattr(gates, name) for name in gated_by}) if gated_by else None
-    )
+    gates = Gates(is_rare, **{name: getattr(gates, name) for name in wanted}) if wanted else None
     terms = {"label_smoothing": smoothing, "ul_alpha": ul_alpha, "adv_epsilon": adv_epsilon}
     given_here = {"bias": bias, "gates": gates, "position_weight": weights if weighted else None}
     out = gated(h, w, y, **given_here, **terms)
@@ -195,9 +193,9 @@ def test_ignored_positions_add_nothing():
     loss = Likelihood(position_weight=weights.masked_fill(~kept, torch.nan).flatten())
     found, _ = chunked(loss, spoilt, w, y, gates=gates)
     assert_close(found, expected)
-    (into_h, into_w), (its_h, its_w) = grad(found, (spoilt, w)), grad(expected, (clean, w))
-    assert_close([into_w, into_h[kept]], [its_w, its_h])
-    assert (into_h[~kept] == 0).all()
+    (grad_h, grad_w), (its_h, its_w) = grad(found, (spoilt, w)), grad(expected, (clean, w))
+    assert_close([grad_w, grad_h[kept]], [its_w, its_h])
+    assert (grad_h[~kept] == 0).all()
 
 
 def test_nothing_but_padding_and_nothing_at_all():
@@ -296,9 +294,9 @@ def test_a_certain_candidate_gives_a_bounded_gradient(gap, alpha, target):
 
     found, values = chunked(loss, h, w, torch.tensor([[target]]))
     assert values["ul_loss"].item() == pytest.approx(penalty.item(), rel=1e-6)
-    into_h, into_w = torch.autograd.grad(found, (h, w))
-    assert_close(into_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
-    assert into_h.isfinite()
+    grad_h, grad_w = torch.autograd.grad(found, (h, w))
+    assert_close(grad_w[:, 0].double(), expected, rtol=1e-5, atol=1e-6)
+    assert grad_h.isfinite()
     alone = torch.zeros(1, 1), torch.tensor([[0]]), torch.tensor([[False]])
     assert unlikelihood(*alone).item() == 0  # of no candidate, where V = 1
 

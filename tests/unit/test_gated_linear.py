@@ -49,9 +49,9 @@ def test_any_loss_of_the_logits_and_positions_without_a_target():
     for position, k in enumerate(y_flat.tolist()):
         if 0 <= k < len(w):
             factors[position, k] = 1
-    into_h, into_w, into_b = grad(loss, (h, w, b))
+    grad_h, grad_w, grad_b = grad(loss, (h, w, b))
     assert_close(
-        [into_h.flatten(0, 1), into_w, into_b],
+        [grad_h.flatten(0, 1), grad_w, grad_b],
         [z @ w, (factors * z).t() @ h_flat, (factors * z).sum(0)],
     )
 

@@ -9,7 +9,7 @@ from agg_fairseq.metrics import (
 )
 
 
-def members_of(groups):
+def list_members(groups):
     return {name: groups.members(name).tolist() for name in groups.names}
 
 
@@ -19,9 +19,9 @@ def test_groups_by_hand():
     counts = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0])
     groups = frequency_groups(counts, excluded=(torch.arange(12) > 6) & (torch.arange(12) < 10))
     expected = {"frequent": [5, 6], "medium": [1, 2, 3, 4], "rare": [0], "unseen": [10, 11]}
-    assert members_of(groups) == expected
+    assert list_members(groups) == expected
     groups = frequency_groups(torch.tensor([9, 8, 8, 7, 1, 1, 1, 1]))
-    assert members_of(groups) == {"frequent": [0], "medium": [1, 2, 3], "rare": [4, 5, 6, 7]}
+    assert list_members(groups) == {"frequent": [0], "medium": [1, 2, 3], "rare": [4, 5, 6, 7]}
 
 
 def test_relative_frequency_groups_by_hand():
@@ -29,7 +29,7 @@ def test_relative_frequency_groups_by_hand():
     2,000,000, it is rare."""
     counts = torch.tensor([0, 999_976, 10, 9, 1, 4, 0])
     groups = relative_frequency_groups(counts, excluded=torch.arange(7) == 0)
-    assert members_of(groups) == {
+    assert list_members(groups) == {
         "frequent": [1, 2],
         "medium": [3, 4, 5],
         "rare": [],
@@ -41,7 +41,7 @@ def test_relative_frequency_groups_by_hand():
 
 def test_occurrence_groups_by_hand():
     groups = occurrence_groups(torch.tensor([0, 1, 99, 100, 500, 0]), excluded=torch.arange(6) == 0)
-    assert members_of(groups) == {"100 or more": [3, 4], "1 to 99": [1, 2], "absent": [5]}
+    assert list_members(groups) == {"100 or more": [3, 4], "1 to 99": [1, 2], "absent": [5]}
 
 
 def test_mass_groups_by_hand():
@@ -49,6 +49,6 @@ def test_mass_groups_by_hand():
     borders are 40, 70, 90."""
     groups = frequency_mass_groups(torch.tensor([10, 0, 35, 15, 10, 30]))
     expected = {"frequent": [2, 5], "medium": [3], "rare": [0], "very rare": [4], "unseen": [1]}
-    assert members_of(groups) == expected
+    assert list_members(groups) == expected
     shares = group_shares(torch.tensor([2, 2, 5, 1]), groups)
     assert shares == dict.fromkeys(expected, 0) | {"frequent": 0.75, "unseen": 0.25}

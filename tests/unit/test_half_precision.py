@@ -41,23 +41,23 @@ def fairseq_loss(logits, y):
     return F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
 
 
-def gradients(loss_of, leaves, scale=1.0):
+def gradients(loss_function, leaves, scale=1.0):
     """The gradients of the scaled loss, as the optimizer receives them."""
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
-    return torch.autograd.grad(loss_of(*leaves) * scale, leaves)
+    return torch.autograd.grad(loss_function(*leaves) * scale, leaves)
 
 
-def exact_gradients(loss_of, leaves):
-    return gradients(loss_of, [leaf.double() for leaf in leaves])
+def exact_gradients(loss_function, leaves):
+    return gradients(loss_function, [leaf.double() for leaf in leaves])
 
 
-def assert_no_worse(ours_of, theirs_of, leaves, scales):
+def assert_no_worse(our_loss, their_loss, leaves, scales):
     """Where fairseq's gradient and the rounded truth are finite, ours is finite and not further
     from the truth, at most and on average; or than one rounding can lead, or the order of a sum
     where a gradient stays in float32."""
-    truth = exact_gradients(theirs_of, leaves)
+    truth = exact_gradients(their_loss, leaves)
     for scale in scales:
-        ours, theirs = (gradients(loss, leaves, scale) for loss in (ours_of, theirs_of))
+        ours, theirs = (gradients(loss, leaves, scale) for loss in (our_loss, their_loss))
         for our, their, exact in zip(ours, theirs, truth, strict=True):
             kept = their.isfinite() & (exact * scale).to(our.dtype).isfinite()
             our, their, exact = (one.double()[kept] for one in (our / scale, their / scale, exact))
@@ -65,9 +65,9 @@ def assert_no_worse(ours_of, theirs_of, leaves, scales):
             unit = torch.finfo(ours[0].dtype)
             once = 0.5 * unit.eps * exact.abs().clamp(min=unit.tiny / scale)
             order = 16 * torch.finfo(torch.float32).eps * exact.abs().max()
-            for of_all in (torch.max, torch.mean):
-                found = of_all((our - exact).abs())
-                expected = torch.maximum(of_all((their - exact).abs()), of_all(once))
+            for all_columns in (torch.max, torch.mean):
+                found = all_columns((our - exact).abs())
+                expected = torch.maximum(all_columns((their - exact).abs()), all_columns(once))
                 is_float32 = leaves[-1].dtype == torch.float32
                 assert found <= (expected.clamp(min=order) if is_float32 else expected)
 
@@ -123,11 +123,11 @@ def test_the_share_of_label_smoothing_does_not_become_zero(kind):
     assert_close(found.double(), torch.full((16,), -8 * 2e-8 * 2**15).double(), rtol=1e-2, atol=0)
 
 
-def under_autocast(loss_of):
+def autocast_loss(loss_function):
     def loss(h, w):
         is_truth = h.dtype == torch.float64
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not is_truth):
-            return loss_of(h, w)
+            return loss_function(h, w)
 
     return loss
 
@@ -137,14 +137,14 @@ def test_under_autocast(dtype, largest):
     """What --amp does: float32 parameters, whose products are formed in half precision."""
     h, w, y = problem(largest)
     assert_no_worse(
-        under_autocast(
+        autocast_loss(
             lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD, reduction="sum")
         ),
-        under_autocast(lambda h, w: fairseq_loss(F.linear(h, w), y)),
+        autocast_loss(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h.to(dtype), w), (2.0**15,),
     )  # fmt: skip
     plain = gated_cross_entropy(h, w, y, ignore_index=PAD)
-    mixed = under_autocast(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD))(h, w)
+    mixed = autocast_loss(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD))(h, w)
     assert mixed != plain, "else autocast had no effect"
 
 

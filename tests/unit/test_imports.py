@@ -55,8 +55,8 @@ def test_fairseq_is_imported_in_one_room():
     and sub-words, which import it when they are called."""
     outside = set()
     for file, name in imports():
-        of_fairseq = name.partition(".")[0] in ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-        if of_fairseq and file.parts[0] != "fairseq_plugin":
+        is_fairseq = name.partition(".")[0] in ("fairseq", "fairseq_cli", "hydra", "omegaconf")
+        if is_fairseq and file.parts[0] != "fairseq_plugin":
             outside.add(str(file))
     assert outside == {"data/binarized.py", "data/subwords.py"}
 

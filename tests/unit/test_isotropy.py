@@ -10,7 +10,7 @@ from agg_fairseq.metrics import (
     isoscore,
     isotropy,
     mean_cosine,
-    mean_cosine_between,
+    mean_cross_cosine,
     mean_inner_product,
     mean_row,
     principal_projection,
@@ -73,12 +73,12 @@ def test_means_against_all_pairs(monkeypatch):
     w = torch.randn(30, 6, dtype=torch.float64) + 0.5
     cosines = torch.nn.functional.cosine_similarity(w[:, None], w[None], dim=2)
     assert mean_cosine(w) == pytest.approx((cosines.sum().item() - 30) / 900)
-    assert mean_cosine_between(w[:10], w[10:]) == pytest.approx(cosines[:10, 10:].mean().item())
+    assert mean_cross_cosine(w[:10], w[10:]) == pytest.approx(cosines[:10, 10:].mean().item())
     products = (w @ w.t()).fill_diagonal_(0)
     assert mean_inner_product(w) == pytest.approx(products.sum().item() / (30 * 29), rel=1e-12)
     zeros = torch.zeros(2, 6)  # rows of which have no direction
     assert mean_cosine(torch.cat([w, zeros])) == pytest.approx(mean_cosine(w))
-    undefined = mean_cosine(zeros), mean_cosine_between(w, zeros), mean_inner_product(w[:1])
+    undefined = mean_cosine(zeros), mean_cross_cosine(w, zeros), mean_inner_product(w[:1])
     assert all(map(math.isnan, undefined))
 
 
@@ -100,12 +100,12 @@ def z_ratio(w, signs=(1, -1)):
 
 
 # far away, WᵀW − V μμᵀ would have lost half of its digits
-@pytest.mark.parametrize(("distance", "of_its_own"), [(0.3, True), (1e4, True), (1e4, False)])
-def test_geometry_against_numpy(distance, of_its_own):
+@pytest.mark.parametrize(("distance", "own_center"), [(0.3, True), (1e4, True), (1e4, False)])
+def test_geometry_against_numpy(distance, own_center):
     scales = torch.linspace(0.2, 1, 6, dtype=torch.float64)
     w = torch.randn(60, 6, dtype=torch.float64) * scales + distance
-    center = mean_row(w) if of_its_own else scales + distance
-    found = geometry(w, center=None if of_its_own else center)
+    center = mean_row(w) if own_center else scales + distance
+    found = geometry(w, center=None if own_center else center)
     moved = (w - center).numpy()
     directions = moved / np.linalg.norm(moved, axis=1, keepdims=True)
     cosines = directions @ directions.T

@@ -18,13 +18,13 @@ def test_log_unigram_by_hand():
     assert large.tolist() == pytest.approx([0, -40 * math.log(2)], abs=1e-6)
 
 
-def layer_of(dtype=torch.float32, **options):
+def build_layer(dtype=torch.float32, **options):
     weight = torch.randn(6, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
     return UnigramLinear(nn.Parameter(weight), COUNTS, **options)
 
 
 def test_the_shift_has_the_gradient_of_the_bias():
-    layer, features = layer_of(torch.float64), torch.randn(7, 3, dtype=torch.float64)
+    layer, features = build_layer(torch.float64), torch.randn(7, 3, dtype=torch.float64)
     target = torch.tensor([0, 0, 1, 3, 0, 4, 2])
     options = {"linear_bias": layer.bias, "reduction": "sum"}
     gated_cross_entropy(features, layer.weight, target, **options).backward()
@@ -34,7 +34,7 @@ def test_the_shift_has_the_gradient_of_the_bias():
 
 
 def test_half_precision_does_not_round_the_bias():
-    layer = layer_of().half()
+    layer = build_layer().half()
     assert torch.equal(layer.bias, log_unigram(COUNTS)) and layer.bias.dtype == torch.float32
     assert layer(torch.ones(1, 3).half()).dtype == torch.float16
 
@@ -42,7 +42,7 @@ def test_half_precision_does_not_round_the_bias():
 def test_a_moving_average_of_states_keeps_the_counts():
     """fairseq's --store-ema multiplies every entry of the state in place; up to 0.2.0, the counts
     were integers."""
-    layer, average = layer_of(), layer_of().state_dict()
+    layer, average = build_layer(), build_layer().state_dict()
     for _ in range(20):
         for name, value in layer.state_dict().items():
             average[name].mul_(0.99).add_(value, alpha=0.01)
@@ -55,4 +55,4 @@ def test_a_moving_average_of_states_keeps_the_counts():
 def test_counts_of_a_damaged_checkpoint():
     for counts in (COUNTS[:5], COUNTS - 1):
         with pytest.raises(ValueError, match="expected counts of 6 tokens"):
-            layer_of().load_state_dict({**layer_of().state_dict(), "counts": counts})
+            build_layer().load_state_dict({**build_layer().state_dict(), "counts": counts})

@@ -63,7 +63,7 @@ def test_offsets_are_those_of_the_greatest_likelihood(groups, predictions):
     statistics = added(groups, predictions, keep_positions=True)
     offsets = statistics.fit_offsets()
     assert offsets[0] == 0 and offsets[2] > 190
-    shifted = log_probs + torch.cat([offsets, torch.zeros(1)])[groups.of_token]
+    shifted = log_probs + torch.cat([offsets, torch.zeros(1)])[groups.group_ids]
     nll = torch.nn.functional.cross_entropy(shifted, target).item()
     calibrated, unchanged = statistics.calibrated(offsets), statistics.calibrated(0 * offsets)
     assert calibrated["perplexity"]["total"] == pytest.approx(math.exp(nll), rel=1e-6)

@@ -27,7 +27,7 @@ def embedding():
     return torch.randn(V, D, dtype=torch.float64, generator=generator).requires_grad_()
 
 
-def loss_of(objective, seed, weight):
+def loss_function(objective, seed, weight):
     features, target = example(seed)
     return objective(features, weight, target).loss
 
@@ -44,16 +44,16 @@ def test_what_is_not_counted():
     plain = Objective(V)
     weight = embedding()
     with torch.no_grad():
-        assert loss_of(objective, 1, weight) == loss_of(plain, 1, weight)
-    assert loss_of(objective.eval(), 1, weight) == loss_of(plain, 1, weight)
+        assert loss_function(objective, 1, weight) == loss_function(plain, 1, weight)
+    assert loss_function(objective.eval(), 1, weight) == loss_function(plain, 1, weight)
     objective.train()
     for end in (objective.roll_back_update, objective.commit_update):
-        loss_of(objective, 2, weight)
+        loss_function(objective, 2, weight)
         end()
     assert objective.counter.updates == 1 and objective.counter.appearances.equal(counts(2))
 
 
-def gates_of(objective, seeds):
+def form_gates(objective, seeds):
     gates = []
     for seed in seeds:
         gates.append(objective.micro_batch(example(seed)[1]).gates)
@@ -66,11 +66,11 @@ def test_gates_come_from_the_updates_before(threshold):
     """A window of two: none for the first update, then those of the one or two before. Special
     tokens are common."""
     objective = AggObjective(V, window=2, excluded=EXCLUDED, **threshold)
-    first, *others = gates_of(objective, range(6))
+    first, *others = form_gates(objective, range(6))
     copied = copy.deepcopy(objective)
     assert copied.gates(None).g1.equal(objective.gates(None).g1)
     other = AggObjective(V, window=2)
-    gates_of(other, (7, 8))
+    form_gates(other, (7, 8))
     copied.counter.load_state_dict(other.counter.state_dict())  # without that of the objective
     expected = rare_tokens(counts(7, 8), 2, excluded=EXCLUDED, **threshold)
     assert copied.gates(None).rare.equal(expected)
@@ -89,8 +89,8 @@ def test_a_fixed_group_stays():
     for seed in range(5):
         objective.fix_group()
         assert (objective.static_rare is not None) == (objective.counter.updates == 2)
-        gates_of(objective, [seed])
-    for gates in gates_of(objective, (9, 8, 7)):
+        form_gates(objective, [seed])
+    for gates in form_gates(objective, (9, 8, 7)):
         assert torch.equal(gates.rare, objective.static_rare)
 
 
@@ -139,11 +139,11 @@ def test_a_state_goes_on_exactly(method, way, tmp_path):
     weight = embedding()
     for seed in range(3):
         for objective, offset in ((first, 0), (second, 20)):
-            loss_of(objective, offset + seed, weight)
+            loss_function(objective, offset + seed, weight)
             objective.commit_update()
     if method == "agg, fixed":
         first.fix_group()
-    loss_of(first, 3, weight)
+    loss_function(first, 3, weight)
     if way == "torch":
         torch.save(first.state_dict(), tmp_path / "state.pt")
         second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
@@ -153,7 +153,7 @@ def test_a_state_goes_on_exactly(method, way, tmp_path):
     for seed in (4, 5, 6):
         gradients = []
         for objective in (first, second):
-            gradients += torch.autograd.grad(loss_of(objective, seed, weight), weight)
+            gradients += torch.autograd.grad(loss_function(objective, seed, weight), weight)
             objective.commit_update()
         assert torch.equal(*gradients)
 

@@ -27,20 +27,20 @@ TABLE = re.compile(
 NUMBER = re.compile(r"[+−-]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
-def without_code(page):
+def strip_code(page):
     return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
 
 
 def anchors(page):
     """The anchors of a page's headings on GitHub."""
-    headings = re.findall(r"^#+ (.*)", without_code(page), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", strip_code(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_links_resolve():
     broken = []
     for page in PAGES:
-        text = re.sub(r"`[^`\n]*`", "", without_code(page))
+        text = re.sub(r"`[^`\n]*`", "", strip_code(page))
         for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
             path, _, anchor = link.partition("#")
             target = page.parent / path if path else page
@@ -89,12 +89,12 @@ def read_results(file):
     result, found = json.loads((RESULTS / file).read_text(encoding="utf-8")), {}
     for row in result["rows"]:
         *name, seed = row["name"]
-        of_name = found.setdefault(tuple(name), {})
+        matching = found.setdefault(tuple(name), {})
         for title, value in values_of_row(row, result["columns"]).items():
-            of_name.setdefault(title, {})[seed] = value
-    for of_name in found.values():
-        for title, values in of_name.items():
-            of_name[title] = shown(values)
+            matching.setdefault(title, {})[seed] = value
+    for matching in found.values():
+        for title, values in matching.items():
+            matching[title] = shown(values)
     return result["labels"][:-1], found
 
 
@@ -261,8 +261,8 @@ def readme():
         changes = claims[claim]
         yield f"{signed(changes[total])}, within the rare group {signed(changes['PPL within rare'])}"
     yield f"at s = {claims['0.999 for 0.98']['s']}%: "
-    alone, of_all = larger_seeds()
-    yield f"by −{alone} (W alone), and by −{of_all} (all parameters)"
+    alone, all_parameters = larger_seeds()
+    yield f"by −{alone} (W alone), and by −{all_parameters} (all parameters)"
     for text in ("captions", "documentation", "GCIDE"):
         assert 60 < gain_of_old_text(text)[0] < 75, "two thirds"
     f2 = results("f2")
@@ -275,10 +275,10 @@ def rule():
     (seeds,) = (claim["three seeds"] for claim in facts("rule")["claims"].values())
     yield "{}, {} and {}".format(*map(signed, seeds))
     kept = results("kept-texts").values()
-    of_all = [row["W alone"][0] / row["0.999"][0] - 1 for row in kept]
-    better = WORDS[sum(change < 0 for change in of_all)]
+    all_parameters = [row["W alone"][0] / row["0.999"][0] - 1 for row in kept]
+    better = WORDS[sum(change < 0 for change in all_parameters)]
     yield f"all {WORDS[len(kept)]} are hits. W alone is better on {better}"
-    yield f"and {max(of_all):.1%} worse on one"
+    yield f"and {max(all_parameters):.1%} worse on one"
     ratios = [row["W alone"][0] / row["0.999"][0] for row in results("width").values()]
     assert ratios == sorted(ratios, reverse=True)
     yield "the wider the model, the better was W alone"
@@ -301,13 +301,13 @@ def rule():
 
 def which_cure():
     claims = facts("which-cure")["claims"]
-    beta2, of_agg = claims["0.999 for 0.98"], claims["0.999 for agg with 0.98"]
+    beta2, agg_claims = claims["0.999 for 0.98"], claims["0.999 for agg with 0.98"]
     yield f"lowers the total by {size(beta2['PPL total'])}, and PPL within by"
     yield f"{size(beta2['PPL within frequent'])} (frequent), {size(beta2['PPL within medium'])} (medium)"
     yield f"and {size(beta2['PPL within rare'])} (rare)"
-    yield f"{size(of_agg['PPL total'])} below that of AGG with 0.98"
+    yield f"{size(agg_claims['PPL total'])} below that of AGG with 0.98"
     agg, agg_999 = claims["agg for mle"], claims["agg for mle, 0.999"]
-    for changes in (of_agg, agg):
+    for changes in (agg_claims, agg):
         yield f"(both calibrated: {size(changes['calibrated PPL total'])})"
     for verb, changes in (("lowers", agg), ("With 0.999, it raises", agg_999)):
         yield f"{verb} the total by {size(changes['PPL total'])}"
@@ -356,19 +356,19 @@ def ratios(rows, name, to):
 
 
 def performance():
-    of, of_f2 = results("gpu-criterions"), results("gpu-f2")
+    of, f2_rows = results("gpu-criterions"), results("gpu-f2")
     yield f"mle takes {span(ratios(of, 'mle', 'compiled cross_entropy'), 2)} times"
     yield f"agg takes {span(ratios(of, 'agg', 'mle'), 2)} times as long as mle"
     liger, cut = ratios(of, "mle", "liger-kernel")[1], ratios(of, "mle", "cut-cross-entropy")[2]
     yield f"mle takes {liger:.2f} times as long as Liger at the second size, and {cut:.2f} times as"
-    to_mle = ratios(of_f2, "MefMax", "mle")
-    yield f"MefMax takes {to_mle[0]:.2f} and {to_mle[1]:.2f} times as long as mle"
-    of_alone = facts("gpu-f2")
-    first, second = of_alone["alone"]["ms"].values()
+    mle_ratios = ratios(f2_rows, "MefMax", "mle")
+    yield f"MefMax takes {mle_ratios[0]:.2f} and {mle_ratios[1]:.2f} times as long as mle"
+    alone_facts = facts("gpu-f2")
+    first, second = alone_facts["alone"]["ms"].values()
     yield f"{first['MefMax']} ms (mle {first['mle']}) and {second['MefMax']} ({second['mle']})"
-    (third,) = of_alone["earlier run"]["ms"].values()
+    (third,) = alone_facts["earlier run"]["ms"].values()
     yield f"{third['MefMax']} ({third['mle']})"
-    smoothed = ratios(of_f2, "MefMax, label smoothing 0.1", "mle")
+    smoothed = ratios(f2_rows, "MefMax, label smoothing 0.1", "mle")
     yield f"With label smoothing, it takes {span(smoothed)} times"
     process, _, checkpoint = facts("commands")["window"]["3,150"]
     yield f"adds {process:.0f} MiB to a process and {checkpoint:.0f} to a checkpoint"
@@ -396,9 +396,9 @@ def results_md():
     ):
         change = SeedValues(totals[name]).change(SeedValues(totals["mle"]), relative=True)
         yield words.format(abs(change.mean), change.deviation)
-    alone, of_all = larger_seeds()
+    alone, all_parameters = larger_seeds()
     yield f"by {alone} for W alone"
-    yield f"by {of_all} for all parameters"
+    yield f"by {all_parameters} for all parameters"
     f2 = results("f2")
     mefmax, mle = f2["MefMax", "13", "joint"], f2["none (MLE)", "", "joint"]
     yield f"{-percent(mefmax['PPL total'], mle['PPL total']):.1f}% below that"
@@ -470,7 +470,7 @@ def test_sentences_have_the_numbers_of_the_files(page):
 
 
 def test_every_percentage_of_the_readme_is_compared():
-    text = plain(without_code(README))
+    text = plain(strip_code(README))
     for sentence in readme():
         text = text.replace(sentence, "")
     # of old text; s above 1%; rarest

@@ -117,7 +117,7 @@ MEASURES = (
 """Names of columns in the order of the papers."""
 
 
-def text_of(name):
+def read_text_layer(name):
     """The paper of a table without markup; the cells of its tables follow each other."""
     paper = FILES[name.partition("/")[2].partition("-")[0]]
     text = html.unescape((PAPERS / f"{paper}.txt").read_text(encoding="utf-8"))
@@ -129,7 +129,7 @@ def text_of(name):
     return text
 
 
-def table_of(name):
+def table_cells(name):
     """The names of the columns, and the numbers of each row."""
     return read_table(ROOT / "scripts" / f"{name}.tsv")[1:]
 
@@ -151,7 +151,7 @@ def follow_each_other(cells, text, gap):
 @pytest.mark.parametrize("name", ["agg-tables-5-15", "f2-table-4"])
 def test_prefixes_are_those_of_the_paper(name):
     """But for spaces and WikiText's marks, such as @-@, without which the papers print them."""
-    text = text_of(f"wikitext103/{name}")
+    text = read_text_layer(f"wikitext103/{name}")
     for line in read_lines(ROOT / "scripts" / "wikitext103" / f"{name}.txt"):
         assert "Prefix" + re.sub(r"</s>|<unk>|[\W_]", "", line) in re.sub(r"[\W_]", "", text)
 
@@ -159,7 +159,7 @@ def test_prefixes_are_those_of_the_paper(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_have_the_order_of_the_papers(name):
     by_file = {}
-    for column in table_of(name)[0]:
+    for column in table_cells(name)[0]:
         file, _, measure = column.partition("/")
         if measure.partition(" ")[0] in MEASURES:
             by_file.setdefault(file, []).append([*map(MEASURES.index, measure.split())])
@@ -171,7 +171,7 @@ def test_columns_have_the_order_of_the_papers(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_the_paper(name):
     """Every one of them, but where nothing of a table is compared."""
-    text, (columns, table), compared = text_of(name), table_of(name), set()
+    text, (columns, table), compared = read_text_layer(name), table_cells(name), set()
     numbers = {}
     for row, cells in table.items():
         for index, cell in enumerate(cells):

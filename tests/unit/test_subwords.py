@@ -15,7 +15,7 @@ def word_tokenizer(kind, dictionary, **files):
     return TokenizerOptions(kind, **files).word_tokenizer(dictionary)
 
 
-def dictionary_of(*tokens):
+def build_dictionary(*tokens):
     dictionary = Dictionary()
     for token in tokens:
         dictionary.add_symbol(token)
@@ -28,12 +28,12 @@ def write(path, text):
 
 
 def test_words_are_tokens():
-    words = word_tokenizer("words", dictionary_of("low", "Slow"))
+    words = word_tokenizer("words", build_dictionary("low", "Slow"))
     assert words.split("lower") == ["lower"] and words.readable("15496") == "15496"
     assert (words.indices("low"), words.indices("Slow")) == ([4], [5])
     for word in ("slow", "<unk>", "</s>"):
         assert words.indices(word) == []
-    pieces = word_tokenizer("words", dictionary_of("list", "▁list", "ed", "Ġsea"))
+    pieces = word_tokenizer("words", build_dictionary("list", "▁list", "ed", "Ġsea"))
     assert pieces.split("list ▁list ed sea") == ["▁list", "▁list", "ed", "Ġsea"]
 
 
@@ -47,16 +47,16 @@ def test_pieces_of_gpt2(tmp_path):
         "gpt2_encoder_json": write(tmp_path / "encoder.json", json.dumps(numbers)),
         "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
     }
-    strings = word_tokenizer("gpt2", dictionary_of(*pieces), **files)
+    strings = word_tokenizer("gpt2", build_dictionary(*pieces), **files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
     assert strings.indices("lower") == [4 + 11] and strings.readable("Ġlower") == "Ġlower"
     tokens = [*map(str, range(100, 111)), "madeupword0000"]
-    ids = word_tokenizer("gpt2", dictionary_of(*tokens), **files)
+    ids = word_tokenizer("gpt2", build_dictionary(*tokens), **files)
     assert ids.split("lower") == ["111"] and ids.split("slow") == ["100", "106", "101", "108"]
     assert ids.indices("lower") == [] and ids.indices("slow") == [4, 10, 5, 12]
     assert ids.readable("111") == "Ġlower" and ids.readable("</s>") == "</s>"
     options = TokenizerOptions("gpt2", **files, after_space=False)
-    first = options.word_tokenizer(dictionary_of(*pieces))
+    first = options.word_tokenizer(build_dictionary(*pieces))
     assert first.split("lower") == ["l", "ow", "er"]
 
 
@@ -72,7 +72,7 @@ def test_pieces_of_sentencepiece(tmp_path):
     path.write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
-    words = word_tokenizer("sentencepiece", dictionary_of(*pieces), sentencepiece_model=path)
+    words = word_tokenizer("sentencepiece", build_dictionary(*pieces), sentencepiece_model=path)
     for word in ("low", "slower", "☃", "x-ray"):
         expected = processor.encode(f"low {word}", out_type=str)
         assert [*words.split("low"), *words.split(word)] == expected
@@ -93,7 +93,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     if kind == "fastbpe":
         pytest.importorskip("fastBPE")
     path = write(tmp_path / "codes", codes)
-    words = word_tokenizer(kind, dictionary_of("low", "lower", "s@@"), bpe_codes=path)
+    words = word_tokenizer(kind, build_dictionary("low", "lower", "s@@"), bpe_codes=path)
     assert words.split("low slow lower los s") == "low s@@ low lower lo@@ s s".split()
     assert words.split("low\u00a0lower\tlow\u3000s") == ["low", "lower", "low", "s"]
     assert words.indices("slow") == [6, 4] and words.indices("los") == []

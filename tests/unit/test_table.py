@@ -41,8 +41,8 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(table, tmp_path, ca
     table.write_text(
         "# Title\n\ta/PPL\tb/SB-2\nmle\t1.5\t-\nagg\t2\nother (quoted)\t3\nhuman\t-\t7\n"
     )
-    of_text = {"self_bleu": {"2": 0.5}}
-    bleu = Result({"x": of_text, HUMAN: of_text}, {"self_bleu": ["2"]}, {}).json()
+    text_row = {"self_bleu": {"2": 0.5}}
+    bleu = Result({"x": text_row, HUMAN: text_row}, {"self_bleu": ["2"]}, {}).json()
     runs = [tmp_path / "a", tmp_path / "b"]
     for run, mle in zip(runs, (100.0, 200.0), strict=True):
         save(run / "mle", mle)
@@ -142,13 +142,13 @@ def test_tokens_are_joined_as_people_read_them(gpt2_bpe, tmp_path):
     (tmp_path / "tokenizer").symlink_to(gpt2_bpe)
     files = [str(tmp_path / "tokenizer" / name) for name in ("encoder.json", "vocab.bpe")]
     ids = ByteLevelBPETokenizer.from_file(*files).encode(" A naïve game").ids
-    for kind, text, read_as in (
+    for kind, text, readable_text in (
         ("gpt2", f"{' '.join(map(str, ids))} </s> {ids[0]}", "A naïve game </s> A"),
         ("sentencepiece", "▁A ▁na ï ve ▁game </s>", "A naïve game</s>"),
         ("words", "a game @-@ <unk>", "a game @-@ <unk>"),
     ):
         (tmp_path / "manifest.json").write_text(json.dumps({"bpe": {"kind": kind}}))
-        assert readable(text, tmp_path) == read_as
+        assert readable(text, tmp_path) == readable_text
 
 
 def test_uniq_and_vr_of_a_text(tmp_path, monkeypatch, capsys):

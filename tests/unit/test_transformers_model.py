@@ -183,16 +183,16 @@ def test_isotropy_of_a_transformers_model(model, text, capsys):
 
 
 def test_counts_are_those_of_the_text(model, text):
-    vocabulary = TokenizerVocabulary.load(model / "tokenizer.json", V).counted_in(text)
+    vocabulary = TokenizerVocabulary.load(model / "tokenizer.json", V).recount(text)
     # of <s>, <unk> ("unseen" is unknown), the, …, Athens, and rows without a token
     assert vocabulary.counts.tolist() == [0, 1, 8, 3, 2, 1, 1, 1, 1, 0, 0, 0]
     assert vocabulary.special_ids == [0, 1, 10, 11]
     assert vocabulary.tokens[8:] == ["rome", "Athens", "<row 10>", "<row 11>"]
     marked = text.with_name("marked")  # by a byte-order mark
     marked.write_text("\ufeff" + TEXT)
-    assert vocabulary.counts_in(marked).equal(vocabulary.counts)
+    assert vocabulary.count_text(marked).equal(vocabulary.counts)
     vocabulary.tokenizer.add_tokens(["two", "more", "unseen"])  # the last has no row
-    assert vocabulary.counts_in(text).tolist()[:3] == [0, 0, 8]
+    assert vocabulary.count_text(text).tolist()[:3] == [0, 0, 8]
     (model / "tokenizer.json").write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"/tokenizer.json: unreadable .* expected the model's"):
         TokenizerVocabulary.load(model / "tokenizer.json", V)

@@ -9,7 +9,7 @@ from agg_fairseq.cli.main import FAIRSEQ, main
 
 
 @pytest.fixture
-def without_fairseq(monkeypatch):
+def no_fairseq(monkeypatch):
     names = {name for name in sys.modules if name.partition(".")[0] in FAIRSEQ}
     for name in [name for name in sys.modules if name.startswith("agg_fairseq.fairseq_plugin")]:
         monkeypatch.delitem(sys.modules, name)  # as in a process of its own
@@ -47,7 +47,7 @@ def run(command, place):
         "plot projection {}/lm --data {}/data -o {}/out.png",
     ],
 )
-def test_commands_that_need_fairseq(command, place, without_fairseq, capsys):
+def test_commands_that_need_fairseq(command, place, no_fairseq, capsys):
     assert run(command, place) == 2
     said = capsys.readouterr().err
     name = command.partition(" {}")[0]
@@ -64,5 +64,5 @@ def test_commands_that_need_fairseq(command, place, without_fairseq, capsys):
         "user-dir",
     ],
 )
-def test_commands_that_do_not(command, place, without_fairseq):
+def test_commands_that_do_not(command, place, no_fairseq):
     assert run(command, place) == 0

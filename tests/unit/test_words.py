@@ -53,8 +53,8 @@ def test_against_all_cosines_sorted(size, k, seed, data):
         chunk = data.draw(st.integers(1, 30))
         patch.setattr(sys.modules["agg_fairseq.metrics.isotropy"], "CHUNK_ROWS", chunk)
         found = nearest_neighbors(weight, queries, k, excluded)
-    for of_query, query, barred in zip(found, queries, excluded, strict=True):
+    for query_neighbors, query, barred in zip(found, queries, excluded, strict=True):
         expected = slow_neighbors(weight.double(), query.double(), k, barred)
         (rows, cosines), (right, exact) = (list(zip(*one, strict=True)) or [(), ()]
-                                           for one in (of_query, expected))  # fmt: skip
+                                           for one in (query_neighbors, expected))  # fmt: skip
         assert rows == right and cosines == pytest.approx(exact, abs=1e-9)

@@ -15,7 +15,7 @@ from ...errors import UserError
 from ...functional import rare_tokens
 from ...functional.gates import AGG_GATES
 from ...objective.agg import DEFAULT_ALPHA, AggObjective
-from ...objective.likelihood import has_workers
+from ...objective.base import has_workers
 from .. import option
 from .base import LikelihoodCriterion, LikelihoodCriterionConfig
 
@@ -110,14 +110,14 @@ class AggCriterion(LikelihoodCriterion):
         excluded = excluded_tokens(self.task.target_dictionary)
         rare = rare_tokens(counts, updates, alpha=alpha, rare_fraction=fraction, excluded=excluded)
         rare &= occurs
-        of_tokens = (rare.sum() / occurs.sum()).item()
-        of_targets = (counts[rare].sum() / counts.sum()).item()
+        token_share = (rare.sum() / occurs.sum()).item()
+        target_share = (counts[rare].sum() / counts.sum()).item()
         said = (
             f"agg: with {threshold} and epochs of {updates:,} updates, "
-            f"{of_tokens:.1%} of the {int(occurs.sum()):,} tokens that occur and "
-            f"{of_targets:.1%} of the targets are rare"
+            f"{token_share:.1%} of the {int(occurs.sum()):,} tokens that occur and "
+            f"{target_share:.1%} of the targets are rare"
         )
-        if of_tokens > 0.5:
+        if token_share > 0.5:
             logger.warning(f"{said}; lower it, since more than half of the tokens is much")
         else:
             logger.info(said)

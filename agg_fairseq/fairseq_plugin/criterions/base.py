@@ -337,8 +337,8 @@ class LikelihoodCriterion(FairseqCriterion):
         self.objective.load_state_dict(saved)
         self.open_update = state.get("open_update")
         if counter is not None and self.open_update is not None:
-            of_updates = "" if counter.window is None else f" of {counter.updates} updates"
-            logger.info(f"{self.cfg._name}: restored the counts{of_updates}")
+            window_text = "" if counter.window is None else f" of {counter.updates} updates"
+            logger.info(f"{self.cfg._name}: restored the counts{window_text}")
 
 
 class EmbeddingStatistics:
@@ -375,11 +375,11 @@ def check_one_dictionary(task: Any) -> None:
     """Raises ValueError if the target languages have different dictionaries."""
     # of translation_multi_simple_epoch
     manager = getattr(task, "data_manager", None)
-    of_language = getattr(manager, "get_target_dictionary", None) or (
+    get_dictionary = getattr(manager, "get_target_dictionary", None) or (
         lambda language: task.dicts[language]
     )
     languages = {pair.split("-")[1] for pair in getattr(task, "lang_pairs", None) or ()}
-    if any(of_language(language) != task.target_dictionary for language in languages):
+    if any(get_dictionary(language) != task.target_dictionary for language in languages):
         names = [name for name, kind in TASK_REGISTRY.items() if kind is type(task)]
         raise ValueError(
             "found different dictionaries of the target languages in the task "

@@ -85,7 +85,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             prefixes = tokens[:, : number * length].reshape(-1, length)
             prefixes = prefixes[(prefixes != self.padding_idx).all(1)]  # B' x P
             if len(prefixes):
-                return self._on_continuations(model, prefixes, reduce)
+                return self._continuation_loss(model, prefixes, reduce)
         return super().forward(model, sample, reduce)
 
     def result(
@@ -102,7 +102,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
             output = output._replace(logged=nothing | output.logged)
         return super().result(weight, output, target, tokens, **options)
 
-    def _on_continuations(
+    def _continuation_loss(
         self, model: Any, prefixes: Tensor, reduce: bool
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of the model's own continuations of prefixes (B', P)."""

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from ...checkpoints import Checkpoint
-from ...checkpoints.fairseq_checkpoint import options_of
+from ...checkpoints.fairseq_checkpoint import section_options
 from ...data.binarized import training_counts
 from ...errors import UserError, first_line
 
@@ -30,8 +30,8 @@ def build_model(
         if state.get("args") is not None:
             # without how it was trained, which another program may have defined; and with options
             # that are newer, which fairseq would take for true
-            trained_by = dict.fromkeys(("criterion", "optimizer", "lr_scheduler"))
-            options = {"use_plasma_view": False, "tpu": False, **vars(state["args"]), **trained_by}
+            unused = dict.fromkeys(("criterion", "optimizer", "lr_scheduler"))
+            options = {"use_plasma_view": False, "tpu": False, **vars(state["args"]), **unused}
             state["args"] = Namespace(**options)
         # makes `cfg` of `args`
         state = checkpoint_utils._upgrade_state_dict(state)
@@ -57,7 +57,7 @@ def count_targets(
     for checkpoint in checkpoints:
         options = {**checkpoint.task_options, "data": str(data), "seed": 1}
         positions = checkpoint.model_options.get("max_target_positions")
-        longest = options_of(checkpoint.state, "dataset").get("max_tokens")
+        longest = section_options(checkpoint.state, "dataset").get("max_tokens")
         key = repr((options, positions, longest))
         if key in counted:
             continue

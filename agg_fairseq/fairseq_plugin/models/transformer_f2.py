@@ -65,12 +65,12 @@ class F2Layer(FactorizedSoftmax):
         weighted by the counts: the gradient of log Σ_{k in c} exp(h·w_k) with respect to h, where P
         equals the training frequencies.
         """
-        of_token = assign_classes(self.assignment, self.number, counts)
-        of_token = of_token.to(self.class_of_token.device)
-        self.assign(of_token)
+        class_ids = assign_classes(self.assignment, self.number, counts)
+        class_ids = class_ids.to(self.class_of_token.device)
+        self.assign(class_ids)
         if self.continues_softmax:
-            weights = counts.to(of_token.device).float().clamp(min=1e-3)
-            share = F.one_hot(of_token) * weights[:, None]  # V x C
+            weights = counts.to(class_ids.device).float().clamp(min=1e-3)
+            share = F.one_hot(class_ids) * weights[:, None]  # V x C
             with torch.no_grad():
                 self.class_weight.copy_((share / share.sum(0)).T @ self.weight.float())
         sizes = self.classes.sizes.tolist()
