@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -119,7 +120,8 @@ def isoscore(weight: Tensor) -> float:
     """
     mean = mean_row(weight)
     if weight.dtype != torch.float64:
-        scatter = _gram(weight, mean, torch.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scatter = _gram(weight, mean, torch.float32)
         if 1e-30 * len(weight) < scatter.trace() < math.inf:  # squares are in the range of float32
             return _isoscore(scatter)
     return _isoscore(_gram(weight, mean))
