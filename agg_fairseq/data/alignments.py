@@ -22,7 +22,7 @@ from .binarized import Sentences, folders, load_dictionary, load_sentences, spli
 
 EOS = 2  # the token that fairseq appends to every sentence
 LINK = re.compile(r"([0-9]+)-([0-9]+)")
-BLOCK_LINES, MOST_DIGITS = 2**16, 9
+BLOCK_LINES, MOST_DIGITS = 2**15, 9
 """Lines that are read at a time, and digits of a position that has a value here."""
 
 Link = tuple[int, int]

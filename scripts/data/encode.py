@@ -20,7 +20,7 @@ from pathlib import Path
 from ..command import run
 
 Cut = Callable[[list[str]], Iterable[str]]  # of lines into their tokens, with spaces between
-BLOCK_LINES = 5000  # that are cut at a time
+BLOCK_LINES = 1000  # that are cut at a time
 THREADED = (
     "words",
     "gpt2",
