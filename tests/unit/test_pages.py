@@ -370,8 +370,12 @@ def performance():
     yield f"{third['MefMax']} ({third['mle']})"
     smoothed = ratios(f2_rows, "MefMax, label smoothing 0.1", "mle")
     yield f"With label smoothing, it takes {span(smoothed)} times"
-    process, _, checkpoint = facts("commands")["window"]["3,150"]
+    window, entropy, growth = map(facts("commands").get, ("window", "entropy", "growth"))
+    process, _, checkpoint = window["3,150"]
     yield f"adds {process:.0f} MiB to a process and {checkpoint:.0f} to a checkpoint"
+    yield f"{window['30,000'][2]:.0f}; the entropy of its counts is {entropy['30,000']:.0f}"
+    del growth["what"]
+    yield f"at most {max(full / half for half, full in growth.values()):.2f} times as long"
 
 
 def huggingface():
