@@ -129,8 +129,8 @@ def parse_lines(lines: Sequence[str]) -> np.ndarray | None:
         longer = np.flatnonzero(digits > place)
         numbers[longer] = 10 * numbers[longer] + text[begins[longer] + place] - ord("0")
     line_ends = np.searchsorted(begins[::2], np.flatnonzero(text == ord("\n")))
-    of_line = np.diff(line_ends, prepend=0, append=len(begins) // 2)
-    line = np.repeat(np.arange(len(of_line)), of_line)
+    links_per_line = np.diff(line_ends, prepend=0, append=len(begins) // 2)
+    line = np.repeat(np.arange(len(links_per_line)), links_per_line)
     return np.stack([line, numbers[::2], numbers[1::2]])
 
 
