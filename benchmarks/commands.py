@@ -5,8 +5,7 @@
 Each way runs in a process of its own, on made-up data: CPU seconds of it and of the processes that
 it starts, the least of some repeats, and its peak memory beyond the data it was given. `--scale 1`
 is a vocabulary of 267,744 tokens where that takes seconds; the docstring of a row says its size.
-`--small` compares the numbers of both ways alone,
-on data of a few kilobytes.
+`--small` compares the numbers of both ways alone, on data of a few kilobytes.
 """
 
 from __future__ import annotations
