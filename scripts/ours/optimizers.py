@@ -202,13 +202,13 @@ def main(
 
 
 def draw(runs: str, picture: str) -> None:
-    """A point for each row whose pushes and pulls have a ratio."""
+    """A point for each row whose pushes and pulls have a positive ratio."""
     logging.disable(logging.INFO)  # importing fairseq turns on the debug messages of every library
     figure, (axis,) = style.new_panels(width=7.0, height=4.0)
     for index, path in enumerate(sorted(Path(runs).glob("*/eval.json"))):
         row = Result.read(path)[path.parent.name]
         x, y = row["pushes_over_pulls"]["rare"], row["within_perplexity"]["rare"]
-        if x is not None:
+        if x is not None and x > 0:
             style.line(axis, index, [x], [y], path.parent.name)
     labels = {"xlabel": "pushes/pulls of the rare group", "ylabel": "PPL within rare"}
     style.finish(axis, xscale="log", yscale="log", **labels)
