@@ -113,14 +113,14 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
         "|\n|---|--:|--:|--:|--:|--:|"
     )
     for name, row in zip(folders, models, strict=True):
-        of_new, of_old = (result[row] for result in by_text)
+        new_row, old_row = (result[row] for result in by_text)
         values = [
-            of_new["perplexity"]["total"],
-            of_old["perplexity"]["total"],
-            of_old["perplexity"]["absent"],
+            new_row["perplexity"]["total"],
+            old_row["perplexity"]["total"],
+            old_row["perplexity"]["absent"],
             # fmt: skip
-            of_old["within_perplexity"]["absent"],
-            of_old["expected_over_observed"]["absent"],
+            old_row["within_perplexity"]["absent"],
+            old_row["expected_over_observed"]["absent"],
         ]
         print("|", " | ".join([name, *(f"{value:,.2f}" for value in values)]), "|")
 

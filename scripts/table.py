@@ -35,7 +35,7 @@ NOT_RUN, QUOTED = "not run", "quoted"
 SETTINGS = "settings.json"
 OF_ALL = (HUMAN, UNIGRAM)  # rows that are in the files of all others
 MOST_COLUMNS = 4  # beside numbers of a paper; more become rows
-OF_SEED = {"common.seed", "changed", "checkpoint.finetune_from_model"}
+SEED_SETTINGS = {"common.seed", "changed", "checkpoint.finetune_from_model"}
 """Entries of settings.json in which seeds of one training differ: the last has the digest of the
 settings of the training that it starts from, which are compared themselves."""
 Line = list[tuple[str | None, str | None]]  # for each column the paper's number, and ours
@@ -95,7 +95,7 @@ def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> No
     settings = list(map(read_settings, files))
     for file, other in zip(files[1:], settings[1:], strict=True):
         different = []
-        for key in sorted({*settings[0], *other} - OF_SEED):
+        for key in sorted({*settings[0], *other} - SEED_SETTINGS):
             if settings[0].get(key) != other.get(key):
                 different.append(f"{key}: {settings[0].get(key)}, {other.get(key)}")
         if different:
@@ -118,7 +118,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     match settings.get("checkpoint.finetune_from_model"):
         case [str(start), *_] if (before := (file.parent / start).parent / file.name).is_file():
             for key, value in read_settings(before).items():
-                if key not in OF_SEED:
+                if key not in SEED_SETTINGS:
                     settings[f"start {key}"] = value
     return settings
 

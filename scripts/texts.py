@@ -52,9 +52,9 @@ def main(prepared: Path, files: list[Path]) -> None:
     groups = frequency_mass_groups(counts, excluded=excluded_tokens(dictionary))  # as text-metrics
     very_rare = set(groups.members("very rare").tolist())
     texts = [list(map(json.loads, file.open(encoding="utf-8"))) for file in files]
-    for number, continuations in enumerate(zip(*texts, strict=True), 1):
-        print(f"Text {number}: {readable(continuations[0]['prefix'], prepared)}")
-        for file, text in zip(files, continuations, strict=True):
+    for number, records in enumerate(zip(*texts, strict=True), 1):
+        print(f"Text {number}: {readable(records[0]['prefix'], prepared)}")
+        for file, text in zip(files, records, strict=True):
             tokens = text["continuation"].split()
             rare = sum(dictionary.index(token) in very_rare for token in tokens)
             words = readable(" ".join(token for token in tokens if token != EOS), prepared).split()

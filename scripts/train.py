@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # All before fairseq is imported, whose own configurations hydra would copy each time.
     all_composed = [composed(of.config, of.overrides, of.gpus) for of in trainings]
     for training, (file, overrides, written) in zip(trainings, all_composed, strict=True):
-        config = complete(written)
+        config = full_config(written)
         gpus = name_gpus(config, training.gpus, place, places, options.dry_run)
         processes = machines.number * max(1, len(gpus))
         batches = divide_batches(config, processes)
@@ -137,7 +137,7 @@ def start(command: list[str], written: Any, changed: str | None, is_first: bool)
         if is_done(written):
             print(f"train: {folder} is trained already", file=sys.stderr)
             return
-        settings = read_settings(written) | ({} if changed is None else {CHANGED: changed})
+        settings = training_settings(written) | ({} if changed is None else {CHANGED: changed})
         write_json(folder / SETTINGS, settings)
         # It inherits the lock, so that the next run waits for what is left of one that was killed.
         if status := subprocess.run(command, pass_fds=[lock.fileno()]).returncode:
@@ -179,7 +179,7 @@ def composed(
     return file, [*given, f"++common.user_dir='{user_dir}'"], written
 
 
-def section_options(config: Any) -> dict[str, Any]:
+def flat_options(config: Any) -> dict[str, Any]:
     """All options by their names, SECTION.KEY; references to others are not resolved."""
     options = {}
     for name, section in OmegaConf.to_container(config, resolve=False).items():
@@ -188,13 +188,13 @@ def section_options(config: Any) -> dict[str, Any]:
     return options
 
 
-def complete(written: Any) -> Any:
+def full_config(written: Any) -> Any:
     """The whole configuration, as fairseq-hydra-train sees it; checks all names and keys."""
     from fairseq import utils
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
 
-    if missing := sorted(key for key, value in section_options(written).items() if value == "???"):
+    if missing := sorted(key for key, value in flat_options(written).items() if value == "???"):
         raise UserError(
             f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}"
         )
@@ -251,11 +251,11 @@ def build_criterion(config: Any) -> None:
     TASK_REGISTRY[config.task._name](config.task, *dictionaries).build_criterion(config.criterion)
 
 
-def read_settings(written: Any) -> dict[str, Any]:
+def training_settings(written: Any) -> dict[str, Any]:
     """What a training depends on: its options, the digest of its data, and the training that it
     starts from, with the digest of its settings."""
     settings = {}
-    for key, value in sorted(section_options(written).items()):
+    for key, value in sorted(flat_options(written).items()):
         if not key.startswith(FREE):
             settings[key] = value
     data = Path(str(written.task.data))
@@ -285,7 +285,7 @@ def is_done(written: Any) -> bool:
     recorded = read_json_object(
         folder / SETTINGS, f"the settings of the training in this folder; {remedy}"
     )
-    wanted, different = read_settings(written), []
+    wanted, different = training_settings(written), []
     for key in sorted({*recorded, *wanted} - {CHANGED}):
         if recorded.get(key) != wanted.get(key):
             different.append(f"{key}: {recorded.get(key)}, not {wanted.get(key)}")

@@ -44,10 +44,10 @@ def check_matrix(path: str | Path, name: str, value: Tensor) -> Tensor:
     if not value.is_floating_point() or value.dim() != 2 or not value.numel():
         raise UserError(
             f"{path}: found {value.dtype} of shape {tuple(value.shape)} as {name}; expected a matrix "
-            "of floating-point numbers"
+            "of floating-point numbers with a row or more"
         )
     # as it is used: a large float64 is infinite there
-    extremes = torch.tensor([rows.float().aminmax() for rows in value.split(8192)])
+    extremes = torch.tensor([rows.float().aminmax() for rows in value.detach().split(8192)])
     check_finite(path, {name: extremes})
     if not extremes.any():
         raise UserError(f"{path}: found only zeros in {name}; expected a trained model")

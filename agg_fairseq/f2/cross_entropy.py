@@ -159,7 +159,7 @@ def _values_and_gradients(
     features, weight, class_weight = inputs
     dtype, wide, operand, _ = precision(features)
     wanted = [one.requires_grad and torch.is_grad_enabled() for one in inputs]
-    starts = order.host.read().tolist()  # a GPU is waited for, unless the numbers have arrived
+    starts = order.starts.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
     target_table = order.target_table[:, : len(kept)]
     with torch.no_grad(), torch.autocast(features.device.type, enabled=False):

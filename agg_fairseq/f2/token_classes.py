@@ -26,7 +26,7 @@ class SortedTargets(NamedTuple):
     # By these positions, the rank of the target; the first rank of its class, and the last, which
     # is excluded; and the class. Ranks are V, and the class is C, where a target is ignored.
     target_table: Tensor  # (4, N) int64
-    host: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
+    starts: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,8 +94,8 @@ def _score(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[tuple[Tens
         # 1 x n x V, or features for an adaptive softmax
         logits = layer(chunk[None]) if has_kept else chunk[None]
         if is_softmax is None:  # tried out at a position
-            one_token = model.get_normalized_probs((logits[:, :1], {}), log_probs=True)
-            is_softmax = torch.equal(one_token, logits[:, :1].log_softmax(-1, dtype=torch.float32))
+            log_probs = model.get_normalized_probs((logits[:, :1], {}), log_probs=True)
+            is_softmax = torch.equal(log_probs, logits[:, :1].log_softmax(-1, dtype=torch.float32))
         if not is_softmax:
             logits = model.get_normalized_probs((logits, {}), log_probs=True)
         yield logits[0], targets

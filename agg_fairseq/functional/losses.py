@@ -72,8 +72,8 @@ def unlikelihood(
     log_beyond_rest = F.softplus(z_top - log_rest)  # −log(1 − P[m])
     is_other = is_candidate & (tokens != top)
     log_p = logits.gather(1, tokens) - log_rest - log_beyond_rest
-    candidate_odds = log_beyond_rest.masked_fill(~is_candidate | is_other, 0.0)
-    return (candidate_odds - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
+    top_losses = log_beyond_rest.masked_fill(~is_candidate | is_other, 0.0)
+    return (top_losses - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
 
 
 def adversarial_margin(features: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -171,7 +171,7 @@ class GatedHead(TrainerCallback):
             target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
         target = (labels if target is None else target).to(head.weight.device)
         if self._step_hook is None:
-            self._step_hook = register_optimizer_step_post_hook(self._commit_step)
+            self._step_hook = register_optimizer_step_post_hook(self._note_step)
         self._has_loss, self._is_used, gates = True, False, self.objective.micro_batch(target).gates
         mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
         attributes, before = vars(head), vars(head).get("forward")
@@ -253,7 +253,7 @@ class GatedHead(TrainerCallback):
             self._step_hook.remove()
             self._step_hook = None
 
-    def _commit_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _note_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Called after a step of any optimizer."""
         parameters = {*self.model.parameters()}
         weight = self.model.get_output_embeddings().weight

@@ -104,8 +104,9 @@ def isoscore(weight: Tensor) -> float:
         δ² (D − √D) = D − √D Σλ / ‖λ‖,   D φ = (Σλ)² / ‖λ‖² = tr(C)² / ‖C‖²
 
     Args:
-        weight: (V, D) embeddings. Rows of zeros are points like any others. Unless in float64, they
-            are multiplied in float32, which changes the score by less than 1e-6 of it.
+        weight: (V, D) embeddings. Rows of zeros are points like any others. On a CPU,
+            unless in float64, they are multiplied in float32, which changes the score by less than
+            1e-6.
 
     Returns:
         In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k
@@ -119,7 +120,7 @@ def isoscore(weight: Tensor) -> float:
     Reference: Rudman et al. (2022), Algorithm 1.
     """
     mean = mean_row(weight)
-    if weight.dtype != torch.float64:
+    if weight.dtype != torch.float64 and not weight.is_cuda:  # whose products may be of TF32
         with np.errstate(over="ignore", invalid="ignore"):
             scatter = _gram(weight, mean, torch.float32)
         if 1e-30 * len(weight) < scatter.trace() < math.inf:  # squares are in the range of float32
@@ -238,7 +239,7 @@ def row_chunks(
 ) -> Iterator[Tensor]:
     """The rows in order, a chunk at a time; minus `center` (D,), if given."""
     for rows in weight.detach().split(CHUNK_ROWS):
-        yield rows.to(dtype) if center is None else rows.to(dtype) - center.to(dtype)
+        yield rows.to(dtype) if center is None else (rows.double() - center).to(dtype)
 
 
 def _gram(

@@ -210,12 +210,13 @@ class NextTokenStatistics:
     def _exponentials(self, logits: Tensor, most: Tensor) -> Tensor:
         """Σ_k exp(z_k − max z) over the tokens of each group: (N, G + 1) in float64."""
         rows = len(logits) if logits.is_cuda else max(1, CACHED_ELEMENTS // len(self._columns))
+        dtype = torch.promote_types(logits.dtype, torch.float32)  # float16 overflows in the sums
         if self._order is not None:
             self._order = self._order.to(logits.device)
         found = logits.new_zeros(len(logits), len(self._expected), dtype=torch.float64)
         for start in range(0, len(logits), max(1, rows)):
             part = slice(start, start + rows)
-            exponentials = (logits[part] - most[part, None]).exp_()
+            exponentials = (logits[part].to(dtype) - most[part, None]).exp_()
             if self._order is not None:
                 exponentials = exponentials.index_select(1, self._order)
             for column, run in self._runs:

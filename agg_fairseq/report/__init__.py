@@ -204,8 +204,8 @@ def generated_texts(
     samples = []
     for index in dict.fromkeys(part * len(texts[0]) // 6 for part in (1, 3, 5)):
         cells = [texts[0][index]["prefix"]]
-        for continuations in texts:
-            cells.append(continuations[index]["continuation"])
+        for records in texts:
+            cells.append(records[index]["continuation"])
         cells.append(texts[0][index]["reference"])
         samples.append(list(map(running_text, cells)))
     return result, Table(["prefix", *checkpoints, HUMAN], samples)

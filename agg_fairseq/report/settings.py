@@ -16,7 +16,7 @@ OFF = frozenset(("None", "0", "0.0", "False", ""))
 """Values of an option that is switched off."""
 
 
-def read_settings(state: Mapping[str, Any]) -> dict[str, str]:
+def training_settings(state: Mapping[str, Any]) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
     order; one of several sections of the configuration has its value of the first."""
     settings: dict[str, str] = {}
@@ -33,7 +33,7 @@ def read_settings(state: Mapping[str, Any]) -> dict[str, str]:
 
 def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
     """The options that differ between checkpoints, in fairseq's order, each with values or None."""
-    settings = list(map(read_settings, states))
+    settings = list(map(training_settings, states))
     rows = []
     for name in dict.fromkeys(chain(*settings)):
         values = [state_settings.get(name) for state_settings in settings]
@@ -46,7 +46,7 @@ def models_of_runs(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     """Runs by the title of a model and the seed: those that differ by it alone are one model."""
     alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
     for name, state in states.items():
-        settings = read_settings(state)
+        settings = training_settings(state)
         seed = settings.pop("--seed", "")
         # trained twice with the same seed: another model
         if seed in alike.get(frozenset(settings.items()), {}):

@@ -55,21 +55,25 @@ COLUMNS = {
     "perplexity": ("rare", "total"),
     "pushes_over_pulls": ("rare",),
 }
+KINDS = ("attention", "feed-forward", "vectors")
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
 
 def parameter_kind(name: str, parameter: Tensor) -> str:
     """The kind of a parameter of the layers: vectors are biases and the weights of norms."""
     if parameter.dim() == 1:
-        return "vectors"
-    return "attention" if "attn" in name else "feed-forward"
+        return KINDS[2]
+    return KINDS[0] if "attn" in name else KINDS[1]
 
 
 def build_optimizers(model: Model, name: str, rest: str, rate: float) -> list[Optimizer]:
     """The optimizer of W, and those of all else."""
     path, options = OPTIMIZERS[name]
     optimizers = [pydoc.locate(path)([model.weight], lr=rate, weight_decay=0.0, **options)]
-    rate_of_rest, chosen, others = RATE * UNITS / model.weight.size(1), [], []
+    if unknown := {*rest.split("+")} - {"adamw", "muon", *KINDS}:
+        expected = f"adamw, muon, or some of {', '.join(KINDS)}"
+        raise SystemExit(f"REST: found {', '.join(unknown)}; expected {expected}")
+    rest_rate, chosen, others = RATE * UNITS / model.weight.size(1), [], []
     for key, parameter in model.named_parameters():
         if key == "weight":
             continue
@@ -77,11 +81,11 @@ def build_optimizers(model: Model, name: str, rest: str, rate: float) -> list[Op
         is_muon = rest == "muon" and kind != "vectors"
         (chosen if is_muon or kind in rest.split("+") else others).append(parameter)
     if rest == "muon":
-        optimizers.append(Muon(chosen, rate_of_rest, adjust_lr_fn="match_rms_adamw"))
+        optimizers.append(Muon(chosen, rest_rate, adjust_lr_fn="match_rms_adamw"))
     elif chosen:
-        optimizers.append(AdamW(chosen, rate_of_rest, (0.9, 0.999), fused=True))
+        optimizers.append(AdamW(chosen, rest_rate, (0.9, 0.999), fused=True))
     if others:
-        optimizers.append(AdamW(others, rate_of_rest, (0.9, 0.98), fused=True))
+        optimizers.append(AdamW(others, rest_rate, (0.9, 0.98), fused=True))
     return optimizers
 
 

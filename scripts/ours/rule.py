@@ -256,13 +256,13 @@ def table(folder: Path) -> None:
     lines = []
     for (*setting, beta2), by_seed in runs.items():
         first = next(iter(by_seed.values()))
-        counts, size = torch.tensor(first["counts"]), first["T"]
-        share = counts[forgotten(counts, size, beta2)].sum().item() / counts.sum().item()
+        counts, update_size = torch.tensor(first["counts"]), first["T"]
+        share = counts[forgotten(counts, update_size, beta2)].sum().item() / counts.sum().item()
         seen, overall = perplexities(by_seed)
         changes: list[str | None] = [None] * 3
         larger = runs.get((*setting[:-1], None, 0.999))
         if larger and beta2 != 0.999:
-            gain = forgetting(counts, size, beta2) - forgetting(counts, size, 0.999)
+            gain = forgetting(counts, update_size, beta2) - forgetting(counts, update_size, 0.999)
             changes = [f"{100 * math.expm1(-gain):.1f}"]
             for new, old in zip(perplexities(larger), (seen, overall), strict=True):
                 changes.append(new.change(old, relative=True).format(1))

@@ -8,12 +8,12 @@ RUNS=${RUNS:-runs/second-moments} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 10000
 shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001"
-of_w="optimizer._name=embedding_adam optimizer.embedding_beta2"
+w_alone="optimizer._name=embedding_adam optimizer.embedding_beta2"
 other="common.user_dir=$here/interventions"
 train cures/mle mle $shared
 train cures/mle all-0.999 $shared $beta2
-train cures/mle w-0.999 $shared $of_w=0.999
-train cures/mle others-0.999 $shared $of_w=0.98 $beta2
+train cures/mle w-0.999 $shared $w_alone=0.999
+train cures/mle others-0.999 $shared $w_alone=0.98 $beta2
 train cures/mle coupled-adam $shared optimizer._name=coupled_adam
 train cures/mle frequent-0.999 $shared $other optimizer._name=long_memory_of_frequent_rows
 train cures/mle amsgrad $shared $other optimizer._name=amsgrad_of_w

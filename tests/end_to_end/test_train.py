@@ -13,7 +13,7 @@ from agg_fairseq.data.fairseq_logs import read_log
 from agg_fairseq.errors import UserError
 from scripts import train
 from scripts.command import run
-from scripts.train import complete, composed
+from scripts.train import composed, full_config
 
 CONFIG = """
 common: {cpu: true, seed: 3, log_format: json, log_interval: 1, log_file: "${checkpoint.save_dir}/train.log"}
@@ -179,7 +179,7 @@ def test_the_number_of_gpus_is_given_or_counted(launch):
 
 def test_bf16_takes_the_place_of_fp16(launch):
     given = ["common.bf16=true", "task.data=d", "checkpoint.save_dir=s"]
-    common = complete(composed(AGG, given)[2]).common
+    common = full_config(composed(AGG, given)[2]).common
     assert (common.bf16, common.fp16, common.tpu) == (True, False, False)
     assert "++common.fp16=false" in launch(AGG, "common.bf16=true")[1]
 

@@ -12,7 +12,7 @@ from fairseq import models
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-from scripts.train import complete, composed, section_options
+from scripts.train import composed, flat_options, full_config
 from tests.conftest import ROOT
 
 GIVEN = {
@@ -92,11 +92,11 @@ def written(folder, name, *overrides):
 def configured(folder, name, *overrides):
     """The whole configuration as scripts/train.sh composes and checks it."""
     given = [f"{key}={GIVEN[key]}" for key in missing_keys(written(folder, name)) if key in GIVEN]
-    return complete(written(folder, name, *given, *overrides))
+    return full_config(written(folder, name, *given, *overrides))
 
 
 def missing_keys(config):
-    return [key for key, value in section_options(config).items() if value == "???"]
+    return [key for key, value in flat_options(config).items() if value == "???"]
 
 
 def values(section, expected):
@@ -220,7 +220,7 @@ def test_wikitext2(criterion, ending):
     tiny = {"criterion._name": criterion, "optimizer.asgd_patience": 0 if tuned else 2}
     tiny |= {"common.cpu": True, "optimization.max_update": 200 if tuned else 600}
     for expected, *size in ((paper,), (tiny, "size=tiny")):
-        found = section_options(configured("wikitext2", name, *size))
+        found = flat_options(configured("wikitext2", name, *size))
         assert {key: found[key] for key in expected} == expected
 
 
