@@ -394,7 +394,9 @@ def performance():
     window, entropy, growth = map(facts("commands").get, ("window", "entropy", "growth"))
     process, _, checkpoint = window["3,150"]
     yield f"adds {process:.0f} MiB to a process and {checkpoint:.0f} to a checkpoint"
-    yield f"{window['30,000'][2]:.0f}; the entropy of its counts is {entropy['30,000']:.0f}"
+    checkpoint, least = window["30,000"][2], entropy["30,000"]
+    yield f"adds {checkpoint:.0f} MiB to a checkpoint; the entropy of its counts, as Poisson"
+    yield f"variables, is {least:.0f} MiB"
     del growth["what"]
     yield f"at most {max(full / half for half, full in growth.values()):.2f} times as long"
 
