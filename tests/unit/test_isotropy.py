@@ -54,6 +54,12 @@ def test_isoscore_of_degenerate_rows(rows, expected):
     assert isoscore(rows) == pytest.approx(expected, abs=2**-23) and 0 <= isoscore(rows) <= 1
 
 
+def test_isoscore_of_rows_that_are_nearly_the_same():
+    """Their mean would be rounded in float32."""
+    rows = 1 + 2**-20 * torch.randint(0, 2, (2000, 64)).float()
+    assert isoscore(rows) == pytest.approx(isoscore(rows.double()), abs=1e-6)
+
+
 def test_a_nan_is_no_direction_that_is_left_out():
     rows = torch.eye(3, 2).index_fill(0, torch.tensor([1]), math.nan)
     assert math.isnan(isoscore(rows)) and math.isnan(mean_cosine(rows))

@@ -101,6 +101,14 @@ def test_unseen_tokens_keep_their_logits(predictions):
     assert added(groups, predictions, keep_positions=True).fit_offsets()[-1] == 0
 
 
+def test_sums_of_float16_do_not_overflow():
+    """65,504 is the largest number of float16."""
+    groups = FrequencyGroups(torch.zeros(70_000, dtype=torch.int64), ("all",))
+    found = NextTokenStatistics(groups)
+    found.update(torch.zeros(1, 70_000, dtype=torch.float16), torch.tensor([5]))
+    assert found.compute()["perplexity"]["total"] == pytest.approx(70_000)
+
+
 @pytest.mark.parametrize(("nll", "perplexity"), [(700.0, math.exp(700)), (710.0, math.inf)])
 def test_perplexity_is_infinite_beyond_the_range_of_numbers(groups, nll, perplexity):
     statistics = NextTokenStatistics(groups)
