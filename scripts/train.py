@@ -113,11 +113,11 @@ class Machines(NamedTuple):
         number, rank, host, port = given = [os.environ.get(name, "") for name in MEETING]
         if number in ("", "1"):
             return cls()
-        local_processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        if not all(given) or local_processes != "1":
+        local = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        if not all(given) or local != "1":
             found = " ".join(map("=".join, zip(MEETING, given, strict=True)))
             raise UserError(
-                f"found {found} LOCAL_WORLD_SIZE={local_processes}; expected all of them, of one process on "
+                f"found {found} LOCAL_WORLD_SIZE={local}; expected all of them, of one process on "
                 "each machine, as of torchrun --nproc-per-node 1"
             )
         return cls(int(number), int(rank), f"{host}:{port}")
@@ -337,7 +337,7 @@ def settings_of_processes(
         f"distributed_training.distributed_world_size={processes}",  # fairseq's default is all GPUs
     ]
     if processes > 1:
-        address, local_processes = machines.address, processes // machines.number
+        address, local = machines.address, processes // machines.number
         if not address:
             with socket.socket() as probe:
                 probe.bind(("localhost", 0))
@@ -349,7 +349,7 @@ def settings_of_processes(
             "checkpoint.load_checkpoint_on_all_dp_ranks=true",
             # without it, fairseq would look for other machines in a Slurm job
             f"distributed_training.distributed_init_method='tcp://{address}'",
-            f"distributed_training.distributed_rank={machines.rank * local_processes}",  # of its first one
+            f"distributed_training.distributed_rank={machines.rank * local}",  # of its first one
         ]
         if config.common.cpu:  # fairseq would start a process for each GPU
             settings += ["distributed_training.distributed_no_spawn=true"]

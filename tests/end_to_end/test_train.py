@@ -66,8 +66,8 @@ def test_two_machines_train_as_one(clone, tmp_path, lm_data):
         return clone.run("train.sh", *given, cwd=tmp_path, **variables).stderr
 
     with ThreadPoolExecutor() as pool:
-        two_workers = [{"WORLD_SIZE": "2", "RANK": str(rank), **meeting} for rank in range(2)]
-        said = [*pool.map(trained, ["two"] * 2, two_workers)]
+        environments = [{"WORLD_SIZE": "2", "RANK": str(rank), **meeting} for rank in range(2)]
+        said = [*pool.map(trained, ["two"] * 2, environments)]
     trained("one", {})
     assert all("train: 320 tokens per update = 2 x 160 x 1 " in each for each in said)
     one, two = (read_log(tmp_path / run / "train.log", "train_inner")[0] for run in ("one", "two"))

@@ -50,8 +50,7 @@ def test_isoscore_is_that_of_the_algorithm(shape):
     ],
 )
 def test_isoscore_of_degenerate_rows(rows, expected):
-    # of products in float32
-    assert isoscore(rows) == pytest.approx(expected, abs=2**-23) and 0 <= isoscore(rows) <= 1
+    assert isoscore(rows) == pytest.approx(expected, abs=1e-12) and 0 <= isoscore(rows) <= 1
 
 
 def test_isoscore_of_rows_that_are_nearly_the_same():

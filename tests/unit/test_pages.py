@@ -262,7 +262,7 @@ def readme():
         yield f"{signed(changes[total])}, within the rare group {signed(changes['PPL within rare'])}"
     yield f"at s = {claims['0.999 for 0.98']['s']}%: "
     alone, all_parameters = larger_seeds()
-    yield f"by −{alone} (W alone), and −{all_parameters} (all parameters)"
+    yield f"by −{alone} (W alone), −{all_parameters} (all parameters"
     for text in ("captions", "documentation", "GCIDE"):
         assert 60 < gain_of_old_text(text)[0] < 75, "two thirds"
     f2 = results("f2")
