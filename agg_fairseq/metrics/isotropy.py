@@ -123,7 +123,9 @@ def isoscore(weight: Tensor) -> float:
     is_long = weight.device.type == "cpu" and len(weight) > CHUNK_ROWS  # a GPU may use TF32
     if is_long and weight.dtype != torch.float64:
         with np.errstate(over="ignore", invalid="ignore"):
-            scatter = _gram(weight, mean, torch.float32)
+            # about the rounded mean c: that about μ is less by V (μ − c)(μ − c)ᵀ
+            rounding = mean - mean.float()
+            scatter = _gram(weight, mean, torch.float32) - len(weight) * rounding.outer(rounding)
         if 1e-30 * len(weight) < scatter.trace() < math.inf:  # squares are in the range of float32
             return _isoscore(scatter)
     return _isoscore(_gram(weight, mean))
@@ -240,7 +242,7 @@ def row_chunks(
 ) -> Iterator[Tensor]:
     """The rows in order, a chunk at a time; minus `center` (D,), if given."""
     for rows in weight.detach().split(CHUNK_ROWS):
-        yield rows.to(dtype) if center is None else (rows.double() - center).to(dtype)
+        yield rows.to(dtype) if center is None else rows.to(dtype) - center.to(dtype)
 
 
 def _gram(
