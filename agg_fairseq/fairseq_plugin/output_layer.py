@@ -8,9 +8,8 @@ replaced by `gated_linear`, and all behind it is the model's own.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
@@ -95,19 +94,28 @@ def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Tensor]) ->
         del decoder.output_layer  # so that the method of the class is found again
 
 
-def features_of_output(model: Any, net_input: dict[str, Any], layer: nn.Module) -> Tensor:
-    """Runs a model of `passes_features` up to its output layer: H (B, T, D).
+class Head(NamedTuple):
+    """Where the logits of a model come from."""
 
-    For autograd, H depends on the parameters of the layer, so that DDP does not take them for
-    unused.
-    """
-    parameters = tuple(layer.parameters())
+    decoder: Any
+    layer: nn.Module  # that holds W
+    passes_features: bool
 
-    def keep_features(features: Tensor) -> Tensor:
-        return _Connected.apply(features, *parameters)
 
-    with replaced_output_layer(unwrapped(model).decoder, keep_features):
-        return model(**net_input)[0]
+def loss_of_features(
+    model: Any, net_input: dict[str, Any], head: Head, loss: Callable[[Tensor], Any]
+) -> Any:
+    """Runs a model of `passes_features`, whose output layer is then the `loss` of the features
+    (B, T, D): so W is used inside of the model, where DDP expects it."""
+    outputs = []
+
+    def output_layer(features: Tensor) -> Tensor:
+        outputs.append(loss(features))
+        return outputs[-1].loss
+
+    with replaced_output_layer(head.decoder, output_layer):
+        value = model(**net_input)[0]
+    return outputs[-1]._replace(loss=value)
 
 
 def gated_log_probs(
@@ -137,19 +145,6 @@ def gated_log_probs(
         found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
         raise NoOutputLayer(f"whose log-probabilities do not fit the targets: {found}")
     return log_probs
-
-
-class _Connected(torch.autograd.Function):
-    """Features that depend for autograd on parameters, which get no gradient from it."""
-
-    @staticmethod
-    def forward(ctx: Any, features: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.number = len(parameters)
-        return features.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient, *[None] * ctx.number
 
 
 def float32_copies(optimizer: Any, weight: nn.Parameter) -> Iterator[Tensor]:

@@ -203,7 +203,9 @@ def _values_and_gradients(
             else:
                 values, residual, grad_chunk = differentiate(loss, logits, chunk, scale)
             parts.append(values)
-            residual = widened(residual.to(dtype).to(operand), wider.size(1))
+            residual = residual.to(dtype).to(operand)
+            if residual.size(1) < wider.size(1):
+                residual = widened(residual, wider.size(1))
             if grad_h is not None:
                 torch.mm(residual, w, out=grad_h[part], **sums)
                 if grad_chunk is not None:

@@ -60,8 +60,8 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
         >>> rarest(torch.tensor([9, 0, 2, 2, 1]), 0.5)  # of four that occur, one or three
         tensor([False,  True,  True,  True,  True])
     """
-    check_open_interval("rare_fraction", fraction)
-    counts = whole_counts(counts)
+    if not 0 < fraction < 1:
+        raise ValueError(f"expected rare_fraction between 0 and 1, both excluded, got {fraction}")
     candidates = torch.ones_like(counts, dtype=torch.bool) if excluded is None else ~excluded
     ascending = (counts * candidates).sort().values  # V
     # All numbers stay tensors, so that the host does not wait for a GPU.
@@ -173,7 +173,7 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     """
     if which not in AGG_GATES:
         raise ValueError(f"expected gates to be one of {', '.join(AGG_GATES)}, got {which!r}")
-    a = whole_counts(appearances).double()
+    a = appearances.double()
     g1 = g2 = None
     if which != "g2":
         g1 = (a / updates).clamp(max=1).float()

@@ -173,7 +173,7 @@ def softmax_residual_(
     """
     share = label_smoothing / logits.size(1)  # ε/V
     others = label_smoothing - share  # 1 − Q[y]
-    if softmax_kernel.can_run(logits):
+    if logits.is_cuda and softmax_kernel.can_run(logits):
         arguments = logits, target, omega, share, others, dtype, ranges
         if (found := softmax_kernel.residual_(*arguments)) is not None:
             return found

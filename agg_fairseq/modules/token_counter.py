@@ -90,7 +90,8 @@ class TokenCounter(nn.Module):
 
     def commit(self) -> None:
         """Moves the update under way into the window, and the oldest out of a full one."""
-        self._store_arrived()
+        if self._arriving is not None:
+            self._store_arrived()
         if self.window is not None:
             self.updates += 1
             if self.current.is_cuda:
@@ -112,22 +113,20 @@ class TokenCounter(nn.Module):
             self._store(self._arriving.read(), 1)
             self._arriving = None
 
-    def _store(self, counts: Tensor, updates: int) -> None:
-        """Adds the counts of some updates to those that are in no slot; makes a slot of enough."""
+    def _store(self, counts: Tensor, updates: int, *, closes: bool = False) -> None:
+        """Adds the counts of some updates to those that are in no slot, and makes a slot of them if
+        they are enough, or if it `closes`."""
         self._open += counts
         self._open_updates += updates
-        if self._open_updates >= -(-(self.window or 1) // self.most_slots):
-            self._close_slot()
-
-    def _close_slot(self) -> None:
-        self._slots.append((pack(self._open), self._open_updates))
-        self._open.zero_()
-        self._open_updates = 0
+        if closes or self._open_updates >= -(-(self.window or 1) // self.most_slots):
+            self._slots.append((pack(self._open), self._open_updates))
+            self._open.zero_()
+            self._open_updates = 0
 
     def _evict(self) -> None:
         while self.window is not None and self.updates > self.window:
             if not self._slots:
-                self._close_slot()
+                self._store(torch.zeros_like(self._open), 0, closes=True)
             packed, updates = self._slots.popleft()
             self.updates -= updates
             self.changes += 1

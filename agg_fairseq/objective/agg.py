@@ -74,7 +74,7 @@ class AggObjective(Objective):
         self.register_buffer("excluded", excluded, persistent=False)
         self.register_buffer("static_rare", None, persistent=False)
         # The last gates, after the number of changes of the counts that they were formed of.
-        self._formed: tuple[int, Gates] | None = None
+        self._formed: tuple[Any, Gates] | None = None
         if excluded is not None:
             self.to(excluded.device)
         # raises where an option is out of its range; not compiled, which would fail first
@@ -91,10 +91,6 @@ class AggObjective(Objective):
             number = int(self.static_rare.sum())
             logger.info(f"agg: the {number} rare tokens are fixed from here on")
 
-    def count(self, target: Tensor) -> None:
-        """Adds the targets to the update under way."""
-        self.counter.add(target)
-
     def gates(self, target: Tensor | None) -> Gates | None:
         """The gates by the updates in the window; with `count_current_batch`, the counts so far are
         one update more. None where there is no update."""
@@ -105,11 +101,11 @@ class AggObjective(Objective):
             return self._form_gates(appearances + current, updates + 1)
         if not updates:
             return None
-        changes, formed = self.counter.changes, self._formed
         # They are the same for all micro-batches of an update.
-        if formed is None or formed[0] != changes or formed[1].rare.device != appearances.device:
-            self._formed = formed = changes, self._form_gates(appearances, updates)
-        return formed[1]
+        key = self.counter.changes, appearances.device
+        if self._formed is None or self._formed[0] != key:
+            self._formed = key, self._form_gates(appearances, updates)
+        return self._formed[1]
 
     def to_log(self, gates: Gates | None) -> dict[str, Average]:
         """The size of R, and its share of the vocabulary, in updates with gates."""

@@ -117,18 +117,10 @@ class Objective(nn.Module):
 
     # What a subclass overrides.
 
-    def count(self, target: Tensor) -> None:
-        """Called with the targets (B, T) of a training micro-batch before `gates`, unless it is a
-        dummy one."""
-
     def gates(self, target: Tensor | None) -> Gates | None:
         """The gates of a training micro-batch with targets (B, T), None if it is a dummy one; to be
         formed from the counts, which a resume may change."""
         return self.current_gates
-
-    def position_weight(self, target: Tensor) -> Tensor | None:
-        """Weights (B, T) of the likelihood at each position of a training micro-batch."""
-        return None
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
         """Called, if `predicts`, with the arg-max (B, T) of micro-batches that are counted."""
@@ -156,10 +148,9 @@ class Objective(nn.Module):
         counts = () if self.counter is None else (self.counter.current,)
         if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
             self.to(target.device)
-        if not is_dummy:
-            self.count(target)
-        gates = self.gates(None if is_dummy else target)
-        return MicroBatch(gates, self.position_weight(target), is_dummy)
+        if self.counter is not None and not self.predicts and not is_dummy:
+            self.counter.add(target)
+        return MicroBatch(self.gates(None if is_dummy else target), is_dummy=is_dummy)
 
     # Its loop depends on the targets. torch.compiler.disable would import the compiler at once.
     @torch._disable_dynamo
@@ -183,9 +174,10 @@ class Objective(nn.Module):
             micro_batch: the result of `micro_batch`, for the same targets; None calls it.
             denominator: as of `complete`.
         """
-        micro_batch = self.micro_batch(target) if micro_batch is None else micro_batch
-        if self.counter is not None and self.is_training and not micro_batch.is_dummy:
-            self._check_update(features, weight)
+        if micro_batch is None:
+            micro_batch = self.micro_batch(target)
+            if self.counter is not None and self.is_training:
+                self._check_update(features, weight)
         omega = micro_batch.position_weight
         largest = 1.0 if omega is None or not omega.numel() else omega.abs().max().clamp(min=1e-6)
         loss, values = chunked(
@@ -323,7 +315,7 @@ class Objective(nn.Module):
 
     def sum_over_workers(self, counts: Tensor) -> None:
         """Replaces counts by their sum over the workers, each of which must call this."""
-        if has_workers():
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(counts, group=self.process_group)
 
     def sum_counts(self) -> None:

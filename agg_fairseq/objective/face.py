@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functional import whole_counts
 from ..modules import TokenCounter
-from .base import Objective
+from .base import MicroBatch, Objective
 
 
 def face_weights(counts: Tensor) -> Tensor:
@@ -49,10 +49,14 @@ class FaceObjective(Objective):
         super().__init__(vocabulary, **options)
         self.counter = TokenCounter(vocabulary, window=None)
 
-    def position_weight(self, target: Tensor) -> Tensor:
-        """`face_weights` of the targets."""
+    def micro_batch(self, target: Tensor, is_dummy: bool = False) -> MicroBatch:
+        """As of `Objective`, with the `face_weights` of the targets."""
+        micro_batch = super().micro_batch(target, is_dummy)
+        if not self.is_training:
+            return micro_batch
         weights = face_weights(self.counter.appearances)
-        return weights[target.masked_fill(target == self.ignore_index, 0)]
+        weights = weights[target.masked_fill(target == self.ignore_index, 0)]
+        return micro_batch._replace(position_weight=weights)
 
     def count_predictions(self, prediction: Tensor, target: Tensor) -> None:
         """Counts the predictions where there is a target."""

@@ -66,7 +66,7 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     objective, parameters = criterion.objective, list(model.parameters())
     naive = naive_gated_cross_entropy(
         features, weight, target, gates=objective.gates(target), ul_alpha=0.5, adv_epsilon=0.4,
-        position_weight=objective.position_weight(target), ignore_index=pad,
+        position_weight=objective.micro_batch(target, True).position_weight, ignore_index=pad,
         candidates=previous_tokens(target, pad),
         label_smoothing=smoothing * len(weight) / (len(weight) - 1),  # of fairseq
     )  # fmt: skip
@@ -162,14 +162,15 @@ def test_what_is_told_before_the_training(lm_data, caplog, alpha, level, epochs)
 
 def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU
-    here."""
-    _, task, model, criterion = build(lm_data, "--criterion", "agg")
-    objective, seen = criterion.objective, []
-    criterion.start_update = lambda _: seen.append(objective.counter.current.device.type)
-    optimizer = types.SimpleNamespace(zero_grad=lambda: None)
-    with pytest.raises(Exception):  # noqa: B017 — whatever the model says of a batch on another device
-        task.train_step({"net_input": {}}, model.to("meta"), criterion, optimizer, 0)
-    assert seen == ["meta"] and objective.excluded.device.type == "meta"
+    here, on which counting ends."""
+    sample = {"net_input": {}, "target": torch.ones(1, 2).long().to("meta"), "ntokens": 2}
+    for name in ("agg", "freeze_rare"):
+        _, task, model, criterion = build(lm_data, "--criterion", name)
+        with pytest.raises((RuntimeError, TypeError)):  # of the counts; of the model
+            task.train_step(sample, model.to("meta"), criterion, None, 0)
+        tensors = [*criterion.buffers()]
+        tensors += [criterion.objective.counter.current] if name == "agg" else []
+        assert tensors and {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 def test_bad_options_are_one_line_and_status_2(lm_data, capsys):

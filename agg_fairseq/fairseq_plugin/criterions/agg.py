@@ -122,10 +122,14 @@ class AggCriterion(LikelihoodCriterion):
         else:
             logger.info(said)
 
-    def start_update(self, update_num: int) -> None:
-        """Sets the window of this epoch; fixes the rare group after --agg-static-after-epoch."""
-        super().start_update(update_num)
+    def on_train_iterator(self, iterator: Any) -> None:
+        """Sets the window of this epoch."""
+        super().on_train_iterator(iterator)
         self.objective.counter.resize(self.cfg.agg_window or self._updates_of_epoch())
+
+    def start_update(self, update_num: int) -> None:
+        """Fixes the rare group after --agg-static-after-epoch."""
+        super().start_update(update_num)
         if 0 < self.cfg.agg_static_after_epoch < self.train_iterator.epoch:
             self.objective.fix_group()
 

@@ -25,8 +25,10 @@ and what goes into a checkpoint. So `listen` wraps five methods of the task *ins
 import atexit
 import logging
 import math
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
+from weakref import WeakKeyDictionary
 
 import torch
 from fairseq import utils
@@ -47,9 +49,10 @@ from ...objective import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 from .. import option
 from ..atomic_saving import write_checkpoints_atomically
 from ..output_layer import (
+    Head,
     NoOutputLayer,
-    features_of_output,
     gated_log_probs,
+    loss_of_features,
     output_layer,
     passes_features,
     unwrapped,
@@ -144,6 +147,7 @@ class LikelihoodCriterion(FairseqCriterion):
         # Has this worker run out of data, so that it repeats its first micro-batch?
         self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
+        self._heads: WeakKeyDictionary[Any, Head] = WeakKeyDictionary()  # by model
         listen(task, self)
 
     def make_objective(self, **options: Any) -> Objective:
@@ -188,34 +192,49 @@ class LikelihoodCriterion(FairseqCriterion):
 
         One line and status 2 for a model that has no single output matrix.
         """
-        layer = output_layer(model)
+        head = self._heads.get(model)
+        if head is None:
+            head = self._heads[model] = self.find_head(model)
+        weight, bias = head.layer.weight, getattr(head.layer, "bias", None)
         try:
-            if isinstance(layer, FactorizedSoftmax):
-                raise NoOutputLayer(
-                    "with the factorized output layer, which has no softmax over all tokens to "
-                    "work on; expected --criterion f2_softmax"
-                )
-            if layer is None:
-                raise NoOutputLayer("which has no single output matrix")
-            if passes_features(model):
-                features = features_of_output(model, net_input, layer)
-                bias = getattr(layer, "bias", None)
-                options = {"micro_batch": micro_batch, "denominator": size}
-                return objective(features, layer.weight, target, bias, **options), layer.weight
+            if head.passes_features:
+                return loss_of_features(
+                    model,
+                    net_input,
+                    head,
+                    lambda features: objective(
+                        features, weight, target, bias, micro_batch=micro_batch, denominator=size
+                    ),
+                ), weight
             if objective.adv_epsilon:
                 raise NoOutputLayer(
                     f"which computes its logits in its own way, and --adv-epsilon "
                     f"{objective.adv_epsilon}; expected 0 for such a model"
                 )
-            log_probs = gated_log_probs(model, net_input, layer, target, micro_batch.gates)
-            output = objective.from_logits(log_probs, layer.weight, target, micro_batch, size)
-            return output, layer.weight
+            log_probs = gated_log_probs(model, net_input, head.layer, target, micro_batch.gates)
+            return objective.from_logits(log_probs, weight, target, micro_batch, size), weight
         except NoOutputLayer as problem:
-            name = type(unwrapped(model)).__name__
-            fail(
-                f"--criterion {self.cfg._name}: found {name}, {problem}; fairseq's cross_entropy "
-                "trains this model"
+            self.refuse(model, problem)
+
+    def find_head(self, model: Any) -> Head:
+        """The output layer of a model; one line and status 2 if it has no single output matrix."""
+        layer = output_layer(model)
+        if isinstance(layer, FactorizedSoftmax):
+            self.refuse(
+                model,
+                "with the factorized output layer, which has no softmax over all tokens to work on; "
+                "expected --criterion f2_softmax",
             )
+        if layer is None:
+            self.refuse(model, "which has no single output matrix")
+        return Head(unwrapped(model).decoder, layer, passes_features(model))
+
+    def refuse(self, model: Any, problem: object) -> NoReturn:
+        """Ends the training in one line."""
+        fail(
+            f"--criterion {self.cfg._name}: found {type(unwrapped(model)).__name__}, {problem}; "
+            "fairseq's cross_entropy trains this model"
+        )
 
     def sample_size(self, target: Tensor, tokens: int) -> int:
         """The number by which fairseq divides the loss, for a batch with targets (B, T)."""
@@ -251,16 +270,17 @@ class LikelihoodCriterion(FairseqCriterion):
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Logs `loss`, `nll_loss` (bits per token), `ppl` and the averages of all workers."""
 
-        def total(key: str) -> Any:
-            return sum(log.get(key, 0) for log in logging_outputs)
-
-        for name, number in (("loss", total("sample_size")), ("nll_loss", total("nll_tokens"))):
-            if number > 0:
-                metrics.log_scalar(name, total(name) / number / math.log(2), number, round=3)
+        totals: dict[str, Any] = defaultdict(int)
+        for log in logging_outputs:
+            for key, value in log.items():
+                totals[key] += value
+        for name, number in (("loss", "sample_size"), ("nll_loss", "nll_tokens")):
+            if totals[number] > 0:
+                mean = totals[name] / totals[number] / math.log(2)
+                metrics.log_scalar(name, mean, totals[number], round=3)
         for name, digits in cls.logged.items():
-            number = total(f"{name}_number")
-            if number > 0:
-                metrics.log_scalar(name, total(name) / number, number, round=digits)
+            if (number := totals[f"{name}_number"]) > 0:
+                metrics.log_scalar(name, totals[name] / number, number, round=digits)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         # fairseq sets meters to zero after each line of the log, and keeps them, also those of a
         # criterion that trained before a resume: it would log null for one that was not updated,
@@ -301,7 +321,6 @@ class LikelihoodCriterion(FairseqCriterion):
         """An attempt at an update begins: a higher number than before says that the previous one
         took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
         self.statistics.start_update(update_num)
-        self.objective.weight_versions.clear()
         if (counter := self.objective.counter) is not None:
             if self.open_update is None:
                 logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
@@ -310,10 +329,6 @@ class LikelihoodCriterion(FairseqCriterion):
             else:
                 counter.commit()
         self.open_update = update_num
-
-    def on_optimizer_step(self) -> None:
-        """All workers have seen all micro-batches. (With --amp the gradient may still overflow.)"""
-        self.objective.sum_counts()
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
         """After the optimizer's step."""
@@ -468,8 +483,6 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
         **rest: Any,
     ) -> Any:
         if criterion is listener:
-            # fairseq's distributed trainer moves only a criterion that has parameters
-            listener.to(next(model.parameters()).device)
             start_update_if_due(model, update_num)
             listener.is_dummy = ignore_grad
         return original_train_step(
@@ -481,7 +494,8 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
             return original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
         # if this worker ran out of memory last
         start_update_if_due(model, update_num)
-        listener.on_optimizer_step()
+        # all workers have seen all micro-batches; with --amp the gradient may still overflow
+        listener.objective.sum_counts()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
         listener.on_weights_changed(optimizer, model)
         return result

@@ -7,9 +7,9 @@ from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from ...errors import fail
-from ...f2 import FactorizedSoftmax, factorized_cross_entropy
+from ...f2 import FactorizedOutput, FactorizedSoftmax, factorized_cross_entropy
 from ...objective import MicroBatch
-from ..output_layer import features_of_output, output_layer
+from ..output_layer import Head, loss_of_features, output_layer, unwrapped
 from .base import CriterionConfig, LikelihoodCriterion
 
 
@@ -35,16 +35,21 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
         target, size = sample["target"], self.sample_size(sample["target"], sample["ntokens"])
         # before the model runs, so that a GPU's numbers have arrived when the loss reads them
         sorted_targets = layer.classes.sort(target, self.padding_idx)
-        output = factorized_cross_entropy(
-            features_of_output(model, sample["net_input"], layer),
-            layer.weight,
-            layer.class_weight,
-            target,
-            layer.classes,
-            label_smoothing=self.objective.label_smoothing,
-            ignore_index=self.padding_idx,
-            sorted_targets=sorted_targets,
-        )
+
+        def loss(features: Tensor) -> FactorizedOutput:
+            return factorized_cross_entropy(
+                features,
+                layer.weight,
+                layer.class_weight,
+                target,
+                layer.classes,
+                label_smoothing=self.objective.label_smoothing,
+                ignore_index=self.padding_idx,
+                sorted_targets=sorted_targets,
+            )
+
+        head = Head(unwrapped(model).decoder, layer, True)
+        output = loss_of_features(model, sample["net_input"], head, loss)
         output = self.objective.complete(
             output.loss, output._asdict(), layer.weight, target, MicroBatch(), size
         )

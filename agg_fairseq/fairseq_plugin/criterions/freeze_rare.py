@@ -81,13 +81,10 @@ class FreezeRareCriterion(LikelihoodCriterion):
         logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
 
     def start_update(self, update_num: int) -> None:
-        """Freezes the rows, or parts of their gradient, in this update, or releases them."""
+        """Releases the rows after --freeze-until."""
         super().start_update(update_num)
         self._is_frozen = self.cfg.freeze_until <= 0 or update_num < self.cfg.freeze_until
-        if not self.freezes_rows:
-            closed = freezing_gates(self.rare, str(self.cfg.freeze_parts))
-            self.objective.current_gates = closed if self._is_frozen else None
-        elif self._frozen is not None and not self._is_frozen:
+        if self._frozen is not None and not self._is_frozen:
             self._frozen[-1].remove()
             self._frozen = None
 
@@ -96,7 +93,12 @@ class FreezeRareCriterion(LikelihoodCriterion):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Freezes the rows before their first step, with a dummy batch too: with a gradient of zero
         they build up no momentum, and do not enter the norm for gradient clipping."""
-        if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
+        if self.training:
+            self.rare = self.rare.to(sample["target"].device)  # fairseq moves no criterion
+        if not self.freezes_rows:
+            closed = freezing_gates(self.rare, str(self.cfg.freeze_parts))
+            self.objective.current_gates = closed if self._is_frozen else None
+        elif self.training and self._is_frozen and self._frozen is None:
             weight, rows = output_layer(model).weight, self.rare.nonzero().squeeze(1)
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook
