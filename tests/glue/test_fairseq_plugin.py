@@ -168,7 +168,7 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     other, told = trainer.task.build_criterion(trainer.cfg.criterion), []
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.start_update = lambda update, name=name: told.append((name, update))
-        criterion.on_optimizer_step = lambda name=name: told.append((name, "step"))
+        criterion.objective.sum_counts = lambda name=name: told.append((name, "step"))
         criterion.on_weights_changed = lambda *_, name=name: told.append((name, "changed"))
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     assert told == [("trains", 0), ("trains", "step"), ("trains", "changed")]

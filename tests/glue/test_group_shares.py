@@ -124,7 +124,7 @@ def test_what_is_rare_is_the_same_everywhere(lm_data, tmp_path):
     *_, agg = build(data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
     *_, frozen = build(data, "--criterion", "freeze_rare", "--freeze-fraction", 0.2)
     frozen.prepare()
-    agg.objective.count(counts.nonzero().squeeze(1).repeat_interleave(counts[counts > 0]))
+    agg.objective.counter.add(counts.nonzero().squeeze(1).repeat_interleave(counts[counts > 0]))
     agg.objective.commit_update()
     gates = agg.objective.gates(None)
     assert gates.rare.equal(is_rare | is_unseen) and frozen.rare.equal(is_rare | is_unseen)
