@@ -7,13 +7,9 @@ with U (C, D) and W (V, D). In training `p2` is needed only inside the target's 
 costs `C + |class of y_i|` products of length D instead of V. With label smoothing every token has
 some of the target distribution, so the cost is that of the full softmax.
 
-Both terms are softmax layers over a part of the rows of [U; W], whose gradients are formed on the
-way: the class term for all positions, the token term for positions that are sorted by the ranks of
-their targets, so that each class takes a slice of them. Most classes are small, and on a GPU a small
-product takes as long as its launch: where it costs less, neighboring classes are merged into one
-product, and the logits of another class than the target's masked. Beyond inputs and gradients, the
-loss holds one chunk of logits and the rows of one class. With label smoothing it is a loss of the
-logits of [W; U], by `functional.chunked`.
+Each term is the likelihood of a linear layer, by `functional.chunked`: over U at all positions, and
+over the rows of each class at the positions whose targets it has. With label smoothing it is a loss
+of the logits of [W; U].
 """
 
 from functools import partial
@@ -23,29 +19,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional.chunks import (
-    HALF_SCALE,
-    Chunk,
-    Values,
-    WithGradients,
-    chunk_rows,
-    chunked,
-    precision,
-    working_dtype,
-)
+from ..functional import Likelihood, chunked
+from ..functional.chunks import Chunk, Loss, Values, working_dtype
 from ..functional.gated_linear import refuse_second_derivatives
-from ..functional.losses import check_weights, softmax_residual_
-from .token_classes import SortedTargets, TokenClasses, check_classes
+from ..functional.losses import check_weights
+from .token_classes import SortedTargets, TokenClasses, check_classes, joined
 
 CACHED_ELEMENTS = 2**21
 """Logits that `joint_log_prob` normalizes at a time: 8 MiB in float32, which a processor's cache
 can hold."""
 GPU_ELEMENTS = 2**27
 """The same on a GPU, where launches count."""
-MERGED_LOGITS = 2**10
-"""Logits whose products and softmax take as long as the calls for one more class."""
-GPU_MERGED_LOGITS = 2**24
-"""The same on a GPU: five launches, 0.17 ms, at 8 to 12 ps for each logit (D of 512 to 1,024)."""
+MERGED_LOGITS = {"cpu": 0, "cuda": 2**24}
+"""Logits that take as long as the launches for one more class, by type of device."""
 
 
 class FactorizedOutput(NamedTuple):
@@ -112,15 +98,71 @@ def factorized_cross_entropy(
         )
         losses, class_nll, token_nll = values["losses"], values["class_nll"], values["token_nll"]
         return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
-    if sorted_targets is None:
-        sorted_targets = classes.sort(target, ignore_index)
-    inputs = features.reshape(-1, features.size(-1)), weight, class_weight
-    (class_nll, token_nll), gradients = _values_and_gradients(inputs, classes, sorted_targets)
-    losses = (class_nll + token_nll).view(target.shape)
-    loss = WithGradients.apply(losses, gradients, target != ignore_index, None, *inputs)
-    return FactorizedOutput(
-        loss, losses, losses, class_nll.view(target.shape), token_nll.view(target.shape)
+    order = classes.sort(target, ignore_index) if sorted_targets is None else sorted_targets
+    starts = order.starts.read().tolist()  # a GPU is waited for, unless the numbers have arrived
+    kept = order.positions[: starts[-1]]  # n <= N
+    h = features.reshape(-1, features.size(-1)).index_select(0, kept)
+    target_class = order.classes[: len(kept)]
+    wide = working_dtype(h)  # for the classes, since each row of U is a sum over many positions
+    with torch.autocast(h.device.type, enabled=False):
+        layer = h.to(wide), class_weight.to(wide)
+        loss, values = chunked(Likelihood(), *layer, target_class)
+    parts: list[Tensor] = []  # −log p2
+    groups = _neighbors(starts, classes.starts, MERGED_LOGITS.get(h.device.type, 0))
+    numbers = [starts[stop] - starts[first] for first, stop in groups]
+    rows, class_starts = classes.rows(weight), classes.edges.long()
+    by_group = zip(
+        groups,
+        *(one.split(numbers) for one in (h, order.ranks[: len(kept)], target_class)),
+        strict=True,
     )
+    for (first, stop), features, rank, class_ids in by_group:
+        shift = classes.starts[first]
+        inside: Loss = Likelihood()
+        if stop - first > 1:
+            inside = partial(inside_class, starts=class_starts - shift, class_ids=class_ids)
+        token_loss, token_values = chunked(inside, features, joined(rows[first:stop]), rank - shift)
+        loss = loss + token_loss
+        parts.append(token_values["losses"])
+    both = torch.stack([values["nll"], torch.cat(parts)])
+    both = both.new_zeros(2, target.numel()).index_copy_(1, kept, both)
+    class_nll, token_nll = both.view(2, *target.shape)
+    losses = class_nll + token_nll
+    return FactorizedOutput(loss, losses, losses, class_nll, token_nll)
+
+
+def inside_class(logits: Tensor, chunk: Chunk, *, starts: Tensor, class_ids: Tensor) -> Values:
+    """−log p2 of the targets (n,), from logits (n, M) of the tokens of several classes.
+
+    Args:
+        starts: (C + 1,) int64, the column where each class begins.
+        class_ids: those of the targets at all positions.
+    """
+    column = torch.arange(logits.size(1), device=logits.device)
+    found = class_ids[chunk.positions]
+    first, stop = starts[found, None], starts[found + 1, None]
+    z = logits.masked_fill((column < first) | (column >= stop), -torch.inf)
+    return {"losses": F.cross_entropy(z, chunk.target, reduction="none")}
+
+
+def _neighbors(positions: list[int], tokens: tuple[int, ...], most: int) -> list[tuple[int, int]]:
+    """The first class, and the last (excluded), of each product: neighbors are in one product if it
+    has no more than `most` logits in vain.
+
+    Args:
+        positions: C + 1 numbers, where those of each class begin.
+        tokens: the same of the tokens.
+    """
+    groups, first = [], 0
+    for last in range(1, len(tokens)):
+        if last + 1 < len(tokens):
+            more = (positions[last] - positions[first]) * (tokens[last + 1] - tokens[last])
+            more += (positions[last + 1] - positions[last]) * (tokens[last] - tokens[first])
+            if more <= most:
+                continue
+        groups.append((first, last))
+        first = last
+    return groups
 
 
 def smoothed_losses(
@@ -149,116 +191,6 @@ def smoothed_losses(
         "class_nll": -log_p1.gather(1, class_of_target)[:, 0],
         "token_nll": (log_sums.gather(1, class_of_target) - z_at_target)[:, 0],
     }
-
-
-def _values_and_gradients(
-    inputs: tuple[Tensor, Tensor, Tensor], classes: TokenClasses, order: SortedTargets
-) -> tuple[Tensor, list[Tensor | None]]:
-    """−log p1 and −log p2 as one tensor (2, N), zero at ignored positions; and the gradients of
-    their sum with respect to H (N, D), W (V, D) and U (C, D), None where not wanted."""
-    features, weight, class_weight = inputs
-    dtype, wide, operand, _ = precision(features)
-    wanted = [one.requires_grad and torch.is_grad_enabled() for one in inputs]
-    starts = order.starts.read().tolist()  # a GPU is waited for, unless the numbers have arrived
-    kept = order.positions[: starts[-1]]  # n <= N
-    target_table = order.target_table[:, : len(kept)]
-    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
-        h = features.index_select(0, kept).to(dtype).to(operand)  # n x D
-        w = weight.to(dtype).to(operand)
-        gradients = [
-            torch.zeros_like(one, dtype=wide) if is_wanted else None
-            for one, is_wanted in zip((h, weight, class_weight), wanted, strict=True)
-        ]
-        # All in float32, since each row of U is a sum over many positions.
-        u, target_class = class_weight.to(wide), target_table[3]
-        parts = [h.new_empty(0, dtype=wide)]  # there may be no positions
-        _add_term(h.to(wide), u, target_class, None, parts, gradients[0], gradients[2])
-        token_nll = _add_token_terms(h, w, starts, target_table, classes, *gradients[:2])
-        values = torch.stack([torch.cat(parts), token_nll])
-        if gradients[0] is not None:
-            all_features_grad = torch.zeros_like(features, dtype=wide)
-            gradients[0] = all_features_grad.index_copy_(0, kept, gradients[0])
-        return values.new_zeros(2, len(features)).index_copy_(1, kept, values), gradients
-
-
-def _add_token_terms(
-    h: Tensor,
-    w: Tensor,
-    starts: list[int],
-    target_table: Tensor,
-    classes: TokenClasses,
-    grad_h: Tensor | None,
-    grad_weight: Tensor | None,
-) -> Tensor:
-    """The softmax inside the classes: returns −log p2 (n,) of the targets, and adds its gradients.
-
-    Each product takes the positions and the tokens of one class or of several neighbors. Merging n
-    positions and M tokens with a class of n' and M' adds n·M' + n'·M logits. What has one token is
-    left out, since p2 is 1 there whatever the logit, and so is what has no position.
-    """
-    most = GPU_MERGED_LOGITS if h.is_cuda else MERGED_LOGITS
-    multiple = 16 if h.dtype in (torch.float16, torch.bfloat16) else 1  # as in `chunked`
-    parts = [h.new_empty(0, dtype=working_dtype(h))]
-    first = 0
-    for last in range(classes.number):
-        start, stop = starts[first], starts[last + 1]
-        number = classes.starts[last + 1] - classes.starts[first]  # M
-        if last + 1 < classes.number:
-            more_positions = starts[last + 2] - stop
-            more_tokens = classes.starts[last + 2] - classes.starts[last + 1]
-            if (stop - start) * more_tokens + more_positions * number <= most:
-                continue
-        if number == 1:
-            parts.append(parts[0].new_zeros(stop - start))
-        elif start < stop:
-            tokens, shift = classes.tokens(first, last, multiple)
-            rows, span = w[tokens], slice(start, stop)
-            columns = target_table[:3, span] - shift  # 3 x n
-            ranges = None if first == last and len(rows) == number else columns[1:]
-            span_grad = None if grad_h is None else grad_h[span]
-            rows_grad = None if grad_weight is None else grad_weight[tokens]
-            _add_term(h[span], rows, columns[0], ranges, parts, span_grad, rows_grad)
-            if grad_weight is not None and rows_grad is not None and not isinstance(tokens, slice):
-                grad_weight[tokens] = rows_grad
-        first = last + 1
-    return torch.cat(parts)
-
-
-def _add_term(
-    h: Tensor,
-    rows: Tensor,
-    y: Tensor,
-    ranges: Tensor | None,
-    nll: list[Tensor],
-    grad_h: Tensor | None,
-    grad_rows: Tensor | None,
-) -> None:
-    """A softmax over M rows (M, D), for n positions h (n, D) with targets y (n,).
-
-    Args:
-        ranges: (2, n), at each position the first of the rows that compete, and the last, excluded;
-            None: all of them.
-        nll: to which −log p (n,) of the targets is appended, in parts.
-        grad_h: (n, D), to which the gradient is added, None if it is not wanted.
-        grad_rows: (M, D), the same.
-    """
-    scale = HALF_SCALE if h.dtype == torch.float16 else 1.0
-    sums: Any = {} if h.dtype == working_dtype(h) else {"out_dtype": torch.float32}
-    step = chunk_rows(rows)
-    for start in range(0, len(h), step):
-        part = slice(start, start + step)
-        features, ranges_of_part = h[part], None if ranges is None else ranges[:, part]
-        logits = torch.mm(features, rows.t(), **sums)
-        factor = None if scale == 1 else torch.full_like(logits[:, 0], scale)
-        residual, values, _ = softmax_residual_(
-            logits, y[part], factor, h.dtype, ranges=ranges_of_part
-        )
-        nll.append(values)
-        if grad_h is not None:
-            total = grad_h[part]
-            torch.addmm(total, residual, rows, alpha=1 / scale, out=total, **sums)
-        if grad_rows is not None:
-            torch.addmm(grad_rows, residual.t(), features, alpha=1 / scale, out=grad_rows, **sums)
 
 
 def class_log_prob(features: Tensor, class_weight: Tensor) -> Tensor:

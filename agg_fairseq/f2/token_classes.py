@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +22,8 @@ class SortedTargets(NamedTuple):
     """Positions sorted by the ranks of their targets, the ignored ones last."""
 
     positions: Tensor  # (N,) int64
-    # By these positions, the rank of the target; the first rank of its class, and the last, which
-    # is excluded; and the class. Ranks are V, and the class is C, where a target is ignored.
-    target_table: Tensor  # (4, N) int64
+    ranks: Tensor  # (N,) int64, those of the targets by these positions; V where one is ignored
+    classes: Tensor  # (N,) int64, the same of the classes; C where a target is ignored
     starts: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
 
@@ -37,7 +35,7 @@ class TokenClasses:
     class_ids: Tensor  # (V,) int64 in [0, C), the class of each token
     order: Tensor  # (V,) int64, the tokens sorted by class, then by index
     rank: Tensor  # (V,) int64, the position of each token in `order`
-    rank_table: Tensor  # (4, V + 1) int64, the columns of `SortedTargets.target_table`
+    class_of_rank: Tensor  # (V + 1,) int64, the last is C
     edges: Tensor  # (C + 1,) int32, `starts` as a tensor
     sizes: Tensor  # (C,) int64, the number of tokens of each class
     starts: tuple[int, ...]  # C + 1 numbers: class c has the ranks from starts[c] to starts[c + 1]
@@ -78,15 +76,12 @@ class TokenClasses:
             for part in np.split(members, range(tile, len(members), tile))
         ]
         tiles = np.split(np.arange(len(columns)), np.cumsum(tile_counts)[:-1])
-        ranks = np.arange(len(order) + 1)
         class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
-        stops = np.append(starts[1:], len(order))  # C + 1
-        rank_table = np.stack([ranks, starts[class_of_rank], stops[class_of_rank], class_of_rank])
         return cls(
             class_of_token,
             torch.from_numpy(order).to(device),
             torch.from_numpy(rank).to(device),
-            torch.from_numpy(rank_table).to(device),
+            torch.from_numpy(class_of_rank).to(device),
             torch.from_numpy(starts).int().to(device),
             torch.from_numpy(sizes).to(device),
             tuple(map(int, starts)),
@@ -104,24 +99,18 @@ class TokenClasses:
         """V, the number of tokens."""
         return len(self.class_ids)
 
-    def tokens(self, first: int, last: int, multiple: int = 1) -> tuple[slice | Tensor, int]:
-        """The tokens of the classes from `first` to `last` (included), in the order of their ranks:
-        a slice of the dictionary where they are consecutive, else indices (n,).
-
-        Neighboring tokens of other classes are added until their number is a `multiple`, or V. The
-        second result is what to subtract from the rank of a token for its place among all of them.
-        """
-        start, number = self.starts[first], self.starts[last + 1] - self.starts[first]
-        class_parts = self.parts[first : last + 1]
-        runs = [part for (part, *rest) in class_parts if not rest and isinstance(part, slice)]
-        is_one = all(run.stop == following.start for run, following in pairwise(runs))
-        is_one = is_one and len(runs) == last + 1 - first
-        begin = runs[0].start if is_one else start
-        others = min(-number % multiple, self.vocabulary - number)
-        after = min(others, self.vocabulary - number - begin)
-        before = others - after
-        part = slice(begin - before, begin + number + after)
-        return part if is_one else self.order[part], start - before
+    def rows(self, weight: Tensor) -> list[Tensor]:
+        """The rows of W (V, D) of each class, without a copy where they are consecutive."""
+        slices = [part for parts in self.parts for part in parts if isinstance(part, slice)]
+        runs = sorted((part.start, part.stop - part.start) for part in slices)
+        if sum(size for _, size in runs) < len(weight):
+            return list(weight.index_select(0, self.order).split(np.diff(self.starts).tolist()))
+        pieces = weight.split([size for _, size in runs])
+        by_start = {start: piece for (start, _), piece in zip(runs, pieces, strict=True)}
+        return [
+            joined([by_start[part.start] for part in parts if isinstance(part, slice)])
+            for parts in self.parts
+        ]
 
     def sort(self, target: Tensor, ignore_index: int) -> SortedTargets:
         """Sorts positions by the ranks of their targets (...), without waiting for a GPU: called
@@ -136,7 +125,8 @@ class TokenClasses:
         ranks = self.rank.index_select(0, token).masked_fill_(ignored, self.vocabulary).int()
         ranks, positions = ranks.sort(stable=True)
         starts = torch.searchsorted(ranks, self.edges)
-        return SortedTargets(positions, self.rank_table.index_select(1, ranks), HostCopy(starts))
+        target_classes = self.class_of_rank.index_select(0, ranks)
+        return SortedTargets(positions, ranks.long(), target_classes, HostCopy(starts))
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of classes (N, C) at each of their tokens: (N, V)."""
@@ -155,7 +145,7 @@ class TokenClasses:
             reduced = []
             for pieces in self.parts:
                 taken = [take(values, 1, part) for part in pieces]
-                reduced.append(reduction(torch.cat(taken, 1) if taken[1:] else taken[0], 1))
+                reduced.append(reduction(joined(taken, 1), 1))
             return torch.stack(reduced, 1)
         for columns, is_empty in self.tables:  # a few launches, whatever the number of classes
             parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
@@ -168,6 +158,11 @@ def take(values: Tensor, dimension: int, part: slice | Tensor) -> Tensor:
     if isinstance(part, slice):
         return values.narrow(dimension, part.start, part.stop - part.start)
     return values.index_select(dimension, part)
+
+
+def joined(parts: list[Tensor], dimension: int = 0) -> Tensor:
+    """`torch.cat`, without a copy of a single one."""
+    return torch.cat(parts, dimension) if parts[1:] else parts[0]
 
 
 def _table(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -252,7 +252,7 @@ def widened(matrix: Tensor, width: int) -> Tensor:
     rows, columns = matrix.shape
     if columns == width:
         return matrix
-    if matrix.stride(0) < width:
+    if rows < 2 or matrix.stride(0) < width:  # the stride of a single row is any number
         return F.pad(matrix, (0, width - columns))
     wider = matrix.as_strided((rows, width), matrix.stride())
     wider[:, columns:].zero_()

@@ -171,8 +171,7 @@ def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("merged", [0, 2**16, 2**26])
 def test_factorized_cross_entropy(layout, smoothing, merged, dtype, sizes, device, monkeypatch):
-    monkeypatch.setattr(f2.cross_entropy, "GPU_MERGED_LOGITS", merged)
-    monkeypatch.setattr(f2.cross_entropy, "MERGED_LOGITS", merged)
+    monkeypatch.setitem(f2.cross_entropy.MERGED_LOGITS, device, merged)
     class_ids = factorized(layout)
     (h, w), y, options = problem()
     leaves = [h, w, torch.randn(int(class_ids.max()) + 1, D).double() / 8]

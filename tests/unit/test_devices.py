@@ -163,7 +163,7 @@ def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, merged, monkeypatc
     """In chunks, and with the classes of F²-Softmax merged or not."""
     for chunk, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
         monkeypatch.setattr(chunks, chunk, value)
-    monkeypatch.setattr(cross_entropy, "GPU_MERGED_LOGITS", merged)
+    monkeypatch.setitem(cross_entropy.MERGED_LOGITS, "cuda", merged)
     loss, options = LOSSES[name]
     dtype, tolerance = (torch.bfloat16, 0.02) if name in HALF else (torch.float32, 1e-5)
     leaves, found = [torch.randn(*size, D, dtype=dtype) for size in ((3, 6), (V,), (4,))], {}

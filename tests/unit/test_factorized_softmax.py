@@ -75,7 +75,7 @@ def test_loss_and_its_gradients_are_those_of_the_joint_distribution(
     name, epsilon, merged, monkeypatch
 ):
     """With classes merged or not, and torch's label smoothing."""
-    monkeypatch.setattr(cross_entropy, "MERGED_LOGITS", merged)
+    monkeypatch.setitem(cross_entropy.MERGED_LOGITS, "cpu", merged)
     h, w, u, y = problem(LAYOUTS[name])
     log_prob, kept = paper_log_prob(h, w, u, LAYOUTS[name]), y != PAD
     nll = -log_prob.gather(1, y[:, None]).squeeze(1) * kept
@@ -103,17 +103,12 @@ def test_only_the_gradients_that_are_wanted(wanted):
     assert_close(torch.autograd.grad(loss, inputs[wanted]), (expected,))
 
 
-@pytest.mark.parametrize(("most", "products"), [(5, 4), (6, 3), (14, 2)])
-def test_classes_are_merged_where_that_costs_less_than_a_launch(monkeypatch, most, products):
+@pytest.mark.parametrize(
+    ("most", "groups"), [(5, [(0, 1), (1, 2), (2, 3)]), (6, [(0, 2), (2, 3)]), (14, [(0, 3)])]
+)
+def test_classes_are_merged_where_that_costs_less_than_a_launch(most, groups):
     """Two positions and tokens, and one and two: 6 logits more; then 3 and 4, and 2 and 2: 14."""
-    monkeypatch.setattr(cross_entropy, "MERGED_LOGITS", most)
-    sizes, add_term = [], cross_entropy._add_term
-    monkeypatch.setattr(
-        cross_entropy, "_add_term", lambda h, *rest: (sizes.append(len(h)), add_term(h, *rest))
-    )
-    classes, y = TokenClasses.of(torch.tensor([0, 0, 1, 1, 2, 2])), torch.tensor([0, 1, 2, 4, 5])
-    factorized_cross_entropy(torch.ones(5, 2), torch.ones(6, 2), torch.ones(3, 2), y, classes)
-    assert len(sizes) == products and sizes[0] == sum(sizes[1:]) == 5  # the first is of the classes
+    assert cross_entropy._neighbors([0, 2, 3, 5], (0, 2, 4, 6), most) == groups
 
 
 @EACH_LAYOUT
