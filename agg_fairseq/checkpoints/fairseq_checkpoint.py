@@ -135,10 +135,14 @@ class Checkpoint:
         return self._matrix(name)
 
     def _find(self, names: tuple[str, ...]) -> str | None:
-        return next((name for name in names if name in self.parameters), None)
+        saved = self.parameters.keys()
+        return next((name for name in names if {name, f"{name}_v"} & saved), None)
 
     def _matrix(self, name: str) -> Tensor:
-        return check_matrix(self.path, name, self.parameters[name])
+        saved = self.parameters.get(name)
+        if saved is None:  # of weight normalization
+            saved = torch._weight_norm(*(self.parameters[f"{name}_{part}"] for part in "vg"))
+        return check_matrix(self.path, name, saved)
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless embeddings have a row for each of the `tokens` in `data`."""

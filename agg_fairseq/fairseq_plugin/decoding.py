@@ -22,8 +22,8 @@ def continuation(
 ) -> Tensor:
     """Continues each prefix (B, P), P >= 1, token by token, by L = `length` tokens: (B, L) int64.
 
-    The decoder may give logits or log-probabilities. The model is left in the mode, training or
-    evaluation, that it was in.
+    The probabilities are those of the model's `get_normalized_probs`. The model is left in the
+    mode, training or evaluation, that it was in.
 
     Args:
         lengths: (B,) of the prefixes, on the CPU, if some are shorter than P; what follows these
@@ -46,20 +46,18 @@ def continuation(
     for step in range(1, shortest):  # without the output layer, where the decoder offers that
         options = {"features_only": True} if takes_features_only else {}
         model.decoder(tokens[:, :step], incremental_state=state, **options)
-    adaptive = getattr(model.decoder, "adaptive_softmax", None)
     for step in range(shortest, known + length):
-        output = model.decoder(tokens[:, :step], incremental_state=state)[0][:, -1:]  # B x 1 x V
-        if adaptive is not None:  # such a decoder gives features
-            output = adaptive.get_log_prob(output, None)
-        logits = output[:, -1]  # B x V
-        logits[:, list(forbidden)] = -torch.inf
+        output, *more = model.decoder(tokens[:, :step], incremental_state=state)
+        last = output[:, -1:], *more  # B x 1 x V, or features for an adaptive softmax
+        log_probs = model.get_normalized_probs(last, log_probs=True)[:, -1]  # B x V
+        log_probs[:, list(forbidden)] = -torch.inf
         if draws is None:
-            chosen = logits.argmax(1)
+            chosen = log_probs.argmax(1)
         elif lengths is None:
-            chosen = _sample(logits, topk, topp, draws[:, step - known])
+            chosen = _sample(log_probs, topk, topp, draws[:, step - known])
         else:
             at = (step - lengths).clamp(0, length - 1)[:, None]
-            chosen = _sample(logits, topk, topp, draws.gather(1, at).squeeze(1))
+            chosen = _sample(log_probs, topk, topp, draws.gather(1, at).squeeze(1))
         tokens[:, step] = (
             chosen if lengths is None else chosen.where(step >= lengths, tokens[:, step])
         )

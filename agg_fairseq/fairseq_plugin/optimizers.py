@@ -8,6 +8,7 @@ from typing import Any, Optional
 import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import Adam, FairseqAdam, FairseqAdamConfig
+from torch import nn
 
 from ..errors import fail
 from ..optim.embedding_adam import EmbeddingAdam
@@ -43,16 +44,18 @@ class AdamOfEmbedding(AdamOptimizer):
         """Gives the output embedding its group; one line and status 2 if there is none."""
         model, criterion = trainer.get_model(), trainer.get_criterion()
         layer = output_layer(model)
-        if layer is None:
+        if not isinstance(weight := getattr(layer, "weight", None), nn.Parameter):
+            found = "without a single output embedding"
+            if weight is not None:
+                found = "whose output embedding is computed, as by weight normalization"
             fail(
-                f"--optimizer {self.cfg._name}: found {type(model).__name__} without a single "
-                "output embedding; expected a decoder that ends in a linear layer over the target "
-                "tokens"
+                f"--optimizer {self.cfg._name}: found {type(model).__name__}, {found}; expected a "
+                "decoder that ends in a linear layer over the target tokens"
             )
         # float32 copies of half precision are in the order of the parameters
         trained = [p for p in chain(model.parameters(), criterion.parameters()) if p.requires_grad]
         group = self._optimizer.param_groups[0]
-        positions = [number for number, one in enumerate(trained) if one is layer.weight]
+        positions = [number for number, one in enumerate(trained) if one is weight]
         if not positions:
             logger.info(f"{self.cfg._name}: the output embedding is not trained")
             return

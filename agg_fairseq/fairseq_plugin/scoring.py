@@ -12,8 +12,8 @@ from tqdm import tqdm
 from ..checkpoints import Checkpoint
 from ..errors import UserError
 from ..metrics.next_token import chunk_rows
+from .features import features_if_plain
 from .models.from_checkpoint import build_model
-from .output_layer import replaced_output_layer
 
 
 def score_split(
@@ -73,29 +73,28 @@ def score_split(
 
 @torch.no_grad()
 def _score(model: Any, task: Any, sample: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The positions of a batch, of which a chunk has logits at a time."""
-    target = sample["target"]  # B x T
+    """The positions of a batch, of which a chunk has logits at a time where the model returns what
+    its output layer gives."""
+    target, net_input = sample["target"], sample["net_input"]  # target: B x T
     is_scored = target != task.target_dictionary.pad()
     if getattr(getattr(task, "args", None), "add_bos_token", False):
         is_scored &= target != task.target_dictionary.bos()
     target = target[is_scored]  # N
-    layer, has_kept = getattr(model.decoder, "output_layer", None), False
+    rows = chunk_rows(len(task.target_dictionary))
 
-    def keep_features(features: Tensor) -> Tensor:
-        nonlocal has_kept
-        has_kept = True
-        return features
+    def normalized(logits: Tensor) -> Tensor:  # or features, of an adaptive softmax
+        return model.get_normalized_probs((logits, {}), log_probs=True)
 
-    with replaced_output_layer(model.decoder, keep_features):
-        # N x D; or N x V, of a decoder with logits of its own
-        output = model(**sample["net_input"])[0][is_scored]
-    rows, is_softmax = chunk_rows(len(task.target_dictionary)), None
-    for chunk, targets in zip(output.split(rows), target.split(rows), strict=True):
-        # 1 x n x V, or features for an adaptive softmax
-        logits = layer(chunk[None]) if has_kept else chunk[None]
+    layer = getattr(model.decoder, "output_layer", None)
+    features = features_if_plain(model, net_input, lambda few: normalized(layer(few)))
+    if features is None:
+        log_probs = model.get_normalized_probs(model(**net_input), log_probs=True)
+        yield from zip(log_probs[is_scored].split(rows), target.split(rows), strict=True)
+        return
+    is_softmax = None
+    for chunk, targets in zip(features[is_scored].split(rows), target.split(rows), strict=True):
+        logits = layer(chunk[None])  # 1 x n x V
         if is_softmax is None:  # tried out at a position
-            log_probs = model.get_normalized_probs((logits[:, :1], {}), log_probs=True)
-            is_softmax = torch.equal(log_probs, logits[:, :1].log_softmax(-1, dtype=torch.float32))
-        if not is_softmax:
-            logits = model.get_normalized_probs((logits, {}), log_probs=True)
-        yield logits[0], targets
+            log_probs = logits[:, :1].log_softmax(-1, dtype=torch.float32)
+            is_softmax = torch.equal(normalized(logits[:, :1]), log_probs)
+        yield (logits if is_softmax else normalized(logits))[0], targets

@@ -47,18 +47,25 @@ def build_optimizer(trainer: Any) -> None:
         fill_placeholder(model, trainer.task, dataset.train_subset, positions)
         # a wrapper for several workers would have the parameters of the placeholder
         trainer._wrapped_model = None
-    attaches = hasattr(OPTIMIZER_REGISTRY.get(trainer.cfg.optimizer._name), "attach")
+    optimizer = trainer.cfg.optimizer
+    attaches = hasattr(OPTIMIZER_REGISTRY.get(optimizer._name), "attach")
+    for name, group in getattr(optimizer, "groups", {}).items():  # of --optimizer composite
+        if hasattr(OPTIMIZER_REGISTRY.get(group["optimizer"]["_name"]), "attach"):
+            fail(
+                f"--optimizer {optimizer._name}: found {group['optimizer']['_name']} in its group "
+                f"{name}; expected it by itself, as --optimizer"
+            )
     if attaches and trainer.cfg.optimization.use_bmuf:
         # which has put down the parameters in their order
-        fail(f"--optimizer {trainer.cfg.optimizer._name}: found --use-bmuf; expected one of them")
+        fail(f"--optimizer {optimizer._name}: found --use-bmuf; expected one of them")
     if attaches and common.fp16:
         common.fp16_no_flatten_grads = True
     _build_optimizer(trainer)
     if attaches:
-        optimizer = trainer._optimizer
+        built = trainer._optimizer
         for wrapped in ("fp32_optimizer", "wrapped_optimizer"):  # the latter is memory-efficient
-            optimizer = getattr(optimizer, wrapped, optimizer)
-        optimizer.attach(trainer)
+            built = getattr(built, wrapped, built)
+        built.attach(trainer)
 
 
 Trainer._build_optimizer = build_optimizer

@@ -37,21 +37,26 @@ def test_greedy_continuation_equals_a_full_forward_per_step(lm_data, options):
 
 
 class Bigrams(torch.nn.Module):
-    """A decoder that knows the logits after each token, and has no features."""
+    """A model that knows the log P after each token, and is its own decoder, without features; its
+    logits are half of that."""
 
-    def __init__(self, logits):
+    decoder = property(lambda self: self)
+
+    def __init__(self, log_probs):
         super().__init__()
-        self.logits = logits
+        self.log_probs = log_probs
 
     def forward(self, tokens, incremental_state):
-        return self.logits[tokens].clone(), None
+        return self.log_probs[tokens] / 2, None
+
+    def get_normalized_probs(self, output, log_probs):
+        return 2 * output[0]
 
 
 def test_draws_follow_the_renormalized_probabilities(monkeypatch):
     """Of 0.4, 0.3, 0.2, 0.1 after any token: the 3 likeliest by 4/9, 3/9, 2/9, which are also those
     that have 0.75, as 3 of the 4 have of all; the 2 likeliest have 0.7; none of probability 0."""
-    model = torch.nn.Module()
-    model.decoder = Bigrams(torch.tensor([2.0, 4.0, 1.0, 3.0, 0.0]).log().repeat(5, 1))
+    model = Bigrams(torch.tensor([2.0, 4.0, 1.0, 3.0, 0.0]).log().repeat(5, 1))
     prefixes, draws = torch.zeros(2000, 1, dtype=torch.int64), torch.rand(2000, 5)
 
     def shares(**options):

@@ -16,6 +16,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.data.binarized import count_split
 from agg_fairseq.errors import UserError
+from tests.commands import refused
 from tests.hostile import AMOUNTS, fuzz
 
 WEIGHT = "decoder.output_projection.weight"
@@ -132,6 +133,15 @@ def test_a_damaged_part_of_a_split_is_not_absent(tmp_path):
     index.write_bytes(b"X" + index.read_bytes()[1:])
     with pytest.raises(UserError, match="train1: unreadable .idx"):
         count_split(tmp_path, Dictionary())
+
+
+def test_a_dictionary_that_is_no_text_is_refused(lm_runs, lm_data, tmp_path, capsys):
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    content = (data / "dict.txt").read_bytes()
+    (data / "dict.txt").write_bytes(b"\xff" + content[1:])
+    for command in ("eval-lm", "isotropy"):
+        error = refused(capsys, command, lm_runs / "mle", "--data", data)
+        assert f"{data}/dict.txt: unreadable" in error
 
 
 @pytest.mark.parametrize("token", [-1, 2**31 - 1])

@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from fairseq.optim.adam import Adam
+from omegaconf import OmegaConf
 
 from tests.commands import one_line
 from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, build_trainer
@@ -49,9 +50,18 @@ def test_embedding_adam_has_another_beta2(lm_data):
     assert own["params"][0].shape == (64, 16)
 
 
-def test_are_refused_with_bmuf(lm_data, capsys):
+def test_where_they_would_train_as_adam_does_they_are_refused(lm_data, capsys):
+    """A W that weight normalization computes; a group of fairseq's composite optimizer."""
     options = (*COUPLED, "--use-bmuf", "--criterion", "cross_entropy")
     assert "found --use-bmuf" in one_line(capsys, build_trainer, lm_data, *options)
+    options, base = (*COUPLED, "--criterion", "mle"), FAMILIES["fconv_lm"]
+    error = one_line(capsys, build_trainer, lm_data, *options, base=base)
+    assert "whose output embedding is computed" in error
+    trainer, _ = build_trainer(lm_data, "--criterion", "mle")
+    groups = {"own": {"optimizer": {"_name": "coupled_adam"}}}
+    trainer.cfg.optimizer = OmegaConf.create({"_name": "composite", "groups": groups})
+    error = one_line(capsys, trainer._build_optimizer)
+    assert "found coupled_adam in its group own" in error
 
 
 def test_everything_else_is_the_adam_of_fairseq(lm_data):

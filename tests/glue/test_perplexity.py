@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from fairseq.models.transformer import TransformerDecoderBase
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agg_fairseq.checkpoints import Checkpoint, open_models
@@ -12,10 +13,11 @@ from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, generate_texts, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
+from agg_fairseq.fairseq_plugin.output_layer import output_layer
 from agg_fairseq.metrics.groups import GROUPS
 from tests.commands import refused, run, save_model, table
 from tests.conftest import preprocessed
-from tests.small_trainings import ADAPTIVE, F2_LM, LM, MT, TIED
+from tests.small_trainings import ADAPTIVE, F2_LM, FAMILIES, LM, MT, TIED
 
 MLE = (*LM, "--criterion", "mle")
 UNIGRAM = (*MLE, "--arch", "transformer_lm_unigram")
@@ -25,6 +27,13 @@ KINDS = {
     "bias": UNIGRAM,
     "f2": (*F2_LM, "--criterion", "f2_softmax"),
     "translation": (*MT, "--criterion", "mle"),
+    "weight norm": (*FAMILIES["fconv_lm"], "--criterion", "mle"),
+    "soft cap": MLE,
+    "temperature": MLE,
+}
+OWN = {  # a method of the decoder, and what a fork does to the logits in it
+    "soft cap": ("forward", lambda output: (3 * torch.tanh(output[0] / 3), output[1])),
+    "temperature": ("get_normalized_probs", lambda log_probs: (log_probs / 2).log_softmax(-1)),
 }
 
 
@@ -39,7 +48,15 @@ def runs(lm_runs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
+def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path, monkeypatch):
+    if kind in OWN:
+        method, change = OWN[kind]
+        original = getattr(TransformerDecoderBase, method)
+
+        def changed(*arguments, **options):
+            return change(original(*arguments, **options))
+
+        monkeypatch.setattr(TransformerDecoderBase, method, changed)
     data, pair = (mt_data, ("en", "de")) if kind == "translation" else (lm_data, None)
     checkpoint = random_checkpoint(tmp_path / "model.pt", data, *KINDS[kind])
     result = perplexity({"model": checkpoint}, BinarizedText(data, "valid"), device="cpu")
@@ -57,6 +74,8 @@ def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path):
             log_probs = model.get_normalized_probs(model(**sample["net_input"]), log_probs=True)
         distributions.append(log_probs[0].double().exp())
         targets.append(sample["target"][0])
+    if kind != "adaptive":
+        assert torch.equal(checkpoint.output_embedding.weight, output_layer(model).weight)
     probabilities, target = torch.cat(distributions), torch.cat(targets)  # N x V, N
     groups = BinarizedVocabulary.load(data, pair).groups("types")
     group_ids = groups.group_ids % (len(groups.names) + 1)  # special tokens are the last group

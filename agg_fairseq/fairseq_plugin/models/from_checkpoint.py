@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import Checkpoint
 from ...checkpoints.fairseq_checkpoint import section_options
-from ...data.binarized import training_counts
+from ...data.binarized import load_dictionary, training_counts
 from ...errors import UserError, first_line
 
 
@@ -68,7 +68,12 @@ def count_targets(
         cfg = OmegaConf.structured(FairseqConfig)  # what the options refer to
         OmegaConf.set_struct(cfg, False)
         cfg.task = OmegaConf.create(options, flags={"allow_objects": True})
-        task = tasks.setup_task(cfg.task, from_checkpoint=True)
+        try:
+            task = tasks.setup_task(cfg.task, from_checkpoint=True)
+        except Exception:  # a bare one for a dictionary that cannot be read
+            for side in [f"dict.{language}.txt" for language in pair or ()] or ["dict.txt"]:
+                load_dictionary(data, side)
+            raise
         limit = task.max_positions() if pair else positions or task.args.tokens_per_sample
         positions = utils.resolve_max_positions(limit, longest)
         counted[key] = training_counts(task, "train", positions)
