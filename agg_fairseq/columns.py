@@ -173,6 +173,31 @@ CALIBRATED: Columns = {
 MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
 """Columns of `evaluation.perplexity`; PER_TEXT, of a `PlainText`; CALIBRATED, if offsets are fitted;
 MOVED, with a model that others began as."""
+EMBEDDINGS: Columns = {
+    **dict.fromkeys(
+        ("isotropy", "isotropy_centered", "isoscore"), ("frequent", "medium", "rare", "total")
+    ),
+    **dict.fromkeys(("mean_cosine", "mean_cosine_centered", "mean_share"), ("total",)),
+    **dict.fromkeys(("isotropy_both_signs", "rare_frequent_cosine"), ("",)),
+    "singular_value": ("σ2", "σ10", "median σ", "smallest σ"),
+}
+"""Columns of `evaluation.isotropy`."""
+GENERATED_TEXTS: Columns = {
+    "kld": ("",),
+    **dict.fromkeys(("ms_jaccard", "self_bleu", "distinct"), ("1", "2", "3")),
+    **dict.fromkeys(("repetition", "unique_tokens"), ("",)),
+}
+"""Columns of `evaluation.text_metrics`."""
+TRANSLATIONS: Columns = dict.fromkeys(
+    ("bleu", "bleu_brevity_penalty", "bleu_ratio", "sacrebleu", "sacrebleu_brevity_penalty",
+     "sacrebleu_ratio", "sentences"), ("",)
+)  # fmt: skip
+"""Columns of `evaluation.bleu`."""
+CALIBRATION: Columns = {
+    "perplexity": ("frequent", "medium", "rare", "total"),
+    "expected_over_observed": ("rare",),
+}
+"""Columns of `evaluation.calibrate`."""
 # Most others are changed by a constant on the logits of a group or by a shift of all embeddings.
 COMPARED: Columns = {
     "perplexity": ("total",),

@@ -8,6 +8,22 @@ from .errors import UserError
 HUMAN = "human"  # the row of the human texts
 UNIGRAM = "unigram"  # the row of a model that always predicts the training frequencies
 
+GROUPS = ("frequent", "medium", "rare")
+MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
+OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
+LISTED_GROUPS = ("other", "listed")
+UNSEEN = "unseen"
+"""A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in
+training, such as those of the source side alone in a joined dictionary."""
+GROUPINGS = {"types": "30%/50%/20%-of-types", "frequency": "1e-05/1e-06-of-tokens"}
+"""Ways to group tokens by frequency, as signatures say them."""
+GROUP_MEANINGS = {
+    "types": "the first 30%, the next 50% and the last 20% of the tokens that occur, ordered by "
+    "training frequency",
+    "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
+    "training text",
+}
+
 
 def unique_names(
     paths: Sequence[str | Path], names: Sequence[str] | None, default: str = "folder"

@@ -10,7 +10,6 @@ table has the number of pairs.
 Reference: Östling and Tiedemann (2016).
 """
 
-from ..evaluation import align_split
 from .options import calling
 
-add_arguments, run = calling(align_split)
+add_arguments, run = calling("evaluation.align.align_split")

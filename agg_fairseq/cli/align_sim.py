@@ -11,7 +11,6 @@ frequency in the target side. The row `orthogonal` is of embeddings without any 
 Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
 """
 
-from ..evaluation import align_sim
-from .options import add_models, calling
+from .options import MODELS, calling
 
-add_arguments, run = calling(align_sim, add_models)
+add_arguments, run = calling("evaluation.align_sim.align_sim", MODELS)

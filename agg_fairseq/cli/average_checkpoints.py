@@ -10,7 +10,6 @@ the table has the updates of each that was read.
     agg-fairseq average-checkpoints a/checkpoint_best.pt b/checkpoint_best.pt -o average.pt
 """
 
-from ..checkpoints.averaging import average_checkpoints
 from .options import calling
 
-add_arguments, run = calling(average_checkpoints)
+add_arguments, run = calling("checkpoints.averaging.average_checkpoints")

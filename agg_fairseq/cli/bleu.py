@@ -16,9 +16,7 @@ compounds.
 Reference: Vaswani et al. (2017); Post (2018).
 """
 
-from ..evaluation import bleu
-from .options import add_inputs, calling
+from .options import Files, calling
 
-add_arguments, run = calling(
-    bleu, lambda parser: add_inputs(parser, "LOG", "outputs of fairseq-generate", "stem")
-)
+LOGS = Files("LOG", "outputs of fairseq-generate", "stem")
+add_arguments, run = calling("evaluation.bleu.bleu", LOGS)

@@ -9,7 +9,6 @@ before and after. Nothing changes within a group. AGG needs this most.
     agg-fairseq calibrate runs/agg/checkpoint_best.pt --data data-bin/wikitext-2 -o runs/agg/calibrated.pt
 """
 
-from ..evaluation import calibrate
-from .options import add_model, calling
+from .options import MODEL, calling
 
-add_arguments, run = calling(calibrate, add_model)
+add_arguments, run = calling("evaluation.calibration.calibrate", MODEL)

@@ -15,27 +15,30 @@ Reference: Yu et al. (2022), Tables 1–3.
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
-from ..checkpoints import open_models
 from ..columns import CALIBRATED, COMPARED, MOVED, NEXT_TOKENS, PER_TEXT
 from ..errors import UserError
-from ..evaluation import BinarizedText, PlainText, Result, perplexity
-from ..metrics.groups import LISTED_GROUPS, OCCURRENCE_GROUPS
-from .options import add_inputs, add_option, add_parameters, call, descriptions
+from ..names import LISTED_GROUPS, OCCURRENCE_GROUPS
+from .options import Files, Function, add_option, add_parameters, descriptions, given_options
 
 EXPLAINED = (*NEXT_TOKENS, *PER_TEXT, *CALIBRATED, *MOVED)
+MODELS = Files("MODEL", "checkpoints of fairseq-train, or models of transformers")
+PERPLEXITY = Function("evaluation.perplexity.perplexity")
+BINARIZED_TEXT = Function("evaluation.scoring.BinarizedText")
+PLAIN_TEXT = Function("evaluation.scoring.PlainText")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser, "MODEL", "checkpoints of fairseq-train, or models of transformers")
+    MODELS.add(parser)
     add_option(parser, "data")
     add_option(parser, "json")
-    add_parameters(parser, BinarizedText)
+    add_parameters(parser, BINARIZED_TEXT)
     text = "text in UTF-8 to score, instead of DATA, for models of transformers"
     parser.add_argument("--text", metavar="FILE", help=text)
     add_option(parser, "train_text")
-    add_option(parser, "bos", descriptions(PlainText)["bos"])
-    add_parameters(parser, perplexity)
+    add_option(parser, "bos", descriptions(PLAIN_TEXT.documentation)["bos"])
+    add_parameters(parser, PERPLEXITY)
     shown = {**COMPARED, **PER_TEXT, **CALIBRATED, **MOVED}
     for metric, keys in shown.items():
         if "rare" in keys:
@@ -46,23 +49,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run(arguments: argparse.Namespace) -> Result:
-    length, train_text = arguments.tokens_per_sample, arguments.train_text
-    data_options, bos = (arguments.context_window, arguments.max_tokens), arguments.bos
-    if arguments.data is not None and arguments.text is train_text is None and not bos:
-        text, field = BinarizedText(arguments.data, arguments.split, length, *data_options), "split"
-    elif arguments.data is None and arguments.text is not None and data_options == (0, None):
-        text, field = PlainText(arguments.text, train_text, length, bos), "text"
-    else:
-        raise UserError(
-            "found neither --data nor --text, or options of both; expected --data, to which "
-            "--context-window and --max-tokens belong, or --text, with --train-text and --bos"
-        )
+def run(arguments: argparse.Namespace) -> Any:
+    options = given_options(PERPLEXITY, arguments)
+    text, field = find_text(arguments)
+    from ..checkpoints import open_models
+
     if arguments.calibrate is not None:
-        arguments.calibrate = replace(text, **{field: arguments.calibrate})
+        options["calibrate"] = replace(text, **{field: arguments.calibrate})
     if arguments.moved_from is not None:
-        (arguments.moved_from,) = open_models([arguments.moved_from]).values()
+        (options["moved_from"],) = open_models([arguments.moved_from]).values()
     if arguments.columns is not None and arguments.json is None:  # of what is not shown
-        arguments.geometry = ["isoscore"]
-    arguments.text, arguments.opened = text, lambda _: open_models(arguments.inputs, arguments.name)
-    return call(perplexity, arguments)
+        options["geometry"] = ["isoscore"]
+    options["text"] = text
+    return PERPLEXITY(open_models(arguments.inputs, arguments.name), **options)
+
+
+def find_text(arguments: argparse.Namespace) -> tuple[Any, str]:
+    """The text to score, and its field that --calibrate has another value of."""
+    length, train_text, bos = arguments.tokens_per_sample, arguments.train_text, arguments.bos
+    of_data = (arguments.context_window, arguments.max_tokens)
+    if arguments.data is not None and arguments.text is train_text is None and not bos:
+        return BINARIZED_TEXT(arguments.data, arguments.split, length, *of_data), "split"
+    if arguments.data is None and arguments.text is not None and of_data == (0, None):
+        return PLAIN_TEXT(arguments.text, train_text, length, bos), "text"
+    raise UserError(
+        "found neither --data nor --text, or options of both; expected --data, to which "
+        "--context-window and --max-tokens belong, or --text, with --train-text and --bos"
+    )

@@ -12,7 +12,6 @@ are the paper's, with greedy decoding.
 Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
 """
 
-from ..evaluation import generate_texts
-from .options import add_model, calling
+from .options import MODEL, calling
 
-add_arguments, run = calling(generate_texts, add_model)
+add_arguments, run = calling("evaluation.generate_texts.generate_texts", MODEL)

@@ -19,7 +19,6 @@ log of a training has their number.
 Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 """
 
-from ..evaluation import group_shares
 from .options import calling
 
-add_arguments, run = calling(group_shares)
+add_arguments, run = calling("evaluation.group_shares.group_shares")

@@ -11,8 +11,8 @@ Reference: Yu et al. (2022), Eq. 3, Tables 10 and 11; Gao et al. (2019), Fig. 2b
     (2022).
 """
 
-from ..evaluation.isotropy import COLUMNS, isotropy
-from .options import add_models, calling
+from ..columns import EMBEDDINGS
+from .options import MODELS, calling
 
-EXPLAINED = tuple(COLUMNS)
-add_arguments, run = calling(isotropy, add_models, transposed=True)
+EXPLAINED = tuple(EMBEDDINGS)
+add_arguments, run = calling("evaluation.isotropy.isotropy", MODELS, transposed=True)

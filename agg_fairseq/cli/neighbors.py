@@ -11,7 +11,6 @@ fillers of the dictionary are no neighbors. † marks tokens that are rare in th
 Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12.
 """
 
-from ..evaluation import neighbors
-from .options import add_models, calling
+from .options import MODELS, calling
 
-add_arguments, run = calling(neighbors, add_models)
+add_arguments, run = calling("evaluation.neighbors.neighbors", MODELS)

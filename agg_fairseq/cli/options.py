@@ -1,24 +1,23 @@
-"""Options of commands: parameters of functions, whose docstrings are their help."""
+"""Options of commands: parameters of functions, whose docstrings are their help.
+
+To import what is behind a command takes seconds. So a function is described by its source, and
+imported when it is called.
+"""
 
 import argparse
-import inspect
+import ast
+import importlib
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import evaluation
-from ..checkpoints import Checkpoint, open_models
-from ..checkpoints.averaging import NAMES
-from ..data.subwords import FILES, TokenizerOptions
-from ..data.vocabulary import GROUP_MEANINGS
+from ..data.subwords import FILES
 from ..errors import UserError
-from ..f2.decoupled_decoding import DECODINGS
-from ..names import unique_names
-from ..result import Result
+from ..names import GROUP_MEANINGS, unique_names
 
 
 @dataclass(frozen=True)
@@ -68,17 +67,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "json": {"metavar": "FILE", "help": "also write all numbers to FILE"},
     **dict.fromkeys(COUNTS, {"type": COUNT, "metavar": "N"}),
     "topk": {"type": COUNT, "metavar": "K"},
-    "topp": {"type": Range(float, 0, 1, "(]"), "metavar": "P"},
     "context_window": {"type": Range(int, 0), "metavar": "N"},
     "seed": {"type": Range(int, 0, 2**63 - 1), "metavar": "N"},
     "share": {"type": Range(float, 0, 1, "(]"), "metavar": "S"},
     "beta2": {"type": Range(float, 0, 1, "[)"), "metavar": "B"},
     "epochs": {"type": Range(float, 0, ends="(]"), "metavar": "E"},
     "rare_fraction": {"type": Range(float, 0, 1, "()"), "metavar": "X"},
-    "by": {"choices": NAMES},
+    "by": {"choices": ("epoch", "update")},
     "groups": {"choices": GROUP_MEANINGS},
     "bpe": {"choices": FILES},
-    "f2_decoding": {"choices": DECODINGS},
+    "f2_decoding": {"choices": ("joint", "greedy-class", "sample-class")},
     "tokenize": {"choices": TOKENIZERS},
     "as_published": {"action": "store_true"},
     "bos": {"action": "store_true"},
@@ -105,48 +103,192 @@ REPLACED = {
     "occurrences_in": ("tokens",),
 }  # fmt: skip
 """Options that have none with another one."""
-TOKENIZER = ("bpe", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model", "bpe_codes")
+
+
+class Function:
+    """A function of this package or a dataclass, by its path, such as `evaluation.align.align_split`."""
+
+    def __init__(self, path: str) -> None:
+        self.module, _, self.name = path.rpartition(".")
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Imports the module, and calls the function."""
+        module = importlib.import_module(f"agg_fairseq.{self.module}")
+        return getattr(module, self.name)(*inputs, **options)
+
+    @cached_property
+    def source(self) -> Any:
+        """Its part of the syntax tree of the module."""
+        body = syntax_tree(self.module).body
+        return next(part for part in body if getattr(part, "name", None) == self.name)
+
+    @cached_property
+    def documentation(self) -> str:
+        """Its docstring."""
+        return ast.get_docstring(self.source) or ""
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The default of each parameter, as text if it is no literal; `...` where it has none."""
+        if isinstance(self.source, ast.ClassDef):
+            fields = [part for part in self.source.body if isinstance(part, ast.AnnAssign)]
+            values = {ast.unparse(field.target): field.value for field in fields}
+        else:
+            given = self.source.args
+            names = [one.arg for one in (*given.args, *given.kwonlyargs)]
+            first = [None] * (len(given.args) - len(given.defaults))
+            values = dict(zip(names, (*first, *given.defaults, *given.kw_defaults), strict=True))
+        return {name: ... if value is None else _value(value) for name, value in values.items()}
+
+
+def _value(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
+
+
+@cache
+def syntax_tree(module: str) -> ast.Module:
+    """That of a module of this package."""
+    path = Path(__file__).parents[1].joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+TOKENIZER = Function("data.subwords.TokenizerOptions")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Inputs that are compared side by side, and `--name`, by default a `part` of the path."""
+
+    metavar: str
+    help: str
+    part: str = "folder"
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the arguments of the command."""
+        own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
+        names = f"a name for each {self.metavar} (default: {own[self.part]})"
+        parser.add_argument("inputs", nargs="+", metavar=self.metavar, help=self.help)
+        parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
+
+    def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """The first argument of the function."""
+        names = unique_names(arguments.inputs, arguments.name, self.part)
+        return dict(zip(names, map(Path, arguments.inputs), strict=True))
+
+
+class Models(Files):
+    """Models whose embeddings are measured, and `--matrix`."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Also adds `--matrix`."""
+        super().add(parser)
+        text = (
+            "measure this parameter of the models of transformers (default: the output embedding)"
+        )
+        parser.add_argument("--matrix", metavar="PARAMETER", help=text)
+
+    def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """The models by their names."""
+        from ..checkpoints import open_models
+
+        return open_models(arguments.inputs, arguments.name, arguments.matrix)
+
+
+class Model:
+    """One model of fairseq."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the argument."""
+        text = "checkpoint of fairseq-train, or the folder of a run"
+        parser.add_argument("model", metavar="MODEL", help=text)
+
+    def open(self, arguments: argparse.Namespace) -> Any:
+        """The checkpoint."""
+        from ..checkpoints import Checkpoint
+
+        return Checkpoint(arguments.model)
+
+
+MODELS = Models(
+    "MODEL",
+    "checkpoints of fairseq-train, folders of runs, or models of transformers: folders of "
+    "save_pretrained, .safetensors files, or an index of several such files",
+)
+MODEL = Model()
 
 
 def calling(
-    function: Callable[..., Result],
-    add_input: Callable[[argparse.ArgumentParser], Any] | None = None,
-    **defaults: Any,
-) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Result]]:
+    path: str, inputs: Files | Model | None = None, **defaults: Any
+) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Any]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        function: its first parameter is what `add_input` adds, by default an argument; the others
-            are options.
+        path: that of the `Function`.
+        inputs: its first parameter, by default an argument; the others are options.
         defaults: of what `main` asks for, such as `transposed`.
     """
+    function = Function(path)
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        if add_input is None:
-            first = next(iter(inspect.signature(function).parameters))
-            parser.add_argument(first, help=descriptions(function)[first], **OPTIONS[first])
+        if inputs is None:
+            first = next(iter(function.parameters))
+            text = descriptions(function.documentation)[first]
+            parser.add_argument(first, help=text, **OPTIONS[first])
         else:
-            add_input(parser)
+            inputs.add(parser)
         add_parameters(parser, function)
         add_option(parser, "json")
         parser.set_defaults(**defaults)
 
-    return add_arguments, partial(call, function)
+    return add_arguments, lambda arguments: call(function, arguments, inputs)
 
 
-def add_parameters(
-    parser: argparse.ArgumentParser, function: Callable[..., Any], first: int = 1
-) -> None:
+def call(
+    function: Function, arguments: argparse.Namespace, inputs: Files | Model | None = None
+) -> Any:
+    """Calls a function with the options that are its parameters, and with what is opened for it."""
+    options = given_options(function, arguments, 0 if inputs is None else 1)
+    opened = [] if inputs is None else [inputs.open(arguments)]
+    return function(*opened, **options)
+
+
+def given_options(
+    function: Function, arguments: argparse.Namespace, first: int = 1
+) -> dict[str, Any]:
+    """The arguments that are parameters of a function, from the `first` on; UserError for one that
+    has no effect."""
+    given, parameters = vars(arguments), {**TOKENIZER.parameters, **function.parameters}
+    for name, default in parameters.items():
+        if name not in given or given[name] == default:
+            continue
+        needed = [one for one in NEEDED.get(name, ()) if one in given]
+        if needed and all(given[one] is None for one in needed):
+            others = " or ".join(map(flag, needed))
+            raise UserError(f"{flag(name)}: found it without {others}; expected both")
+        for other in REPLACED.get(name, ()):
+            if given.get(other) is not None:
+                raise UserError(f"{flag(name)}: found it with {flag(other)}, which takes its place")
+    options = {name: given[name] for name in list(function.parameters)[first:] if name in given}
+    if "bpe" in given:
+        names = [name for name in TOKENIZER.parameters if name in given]
+        options["tokenizer"] = TOKENIZER(**{name: given[name] for name in names})
+    return options
+
+
+def add_parameters(parser: argparse.ArgumentParser, function: Function, first: int = 1) -> None:
     """Adds the `OPTIONS` that are parameters of a function, from the `first` on, with its defaults
     and the texts of its docstring."""
-    texts = descriptions(function)
-    for name, parameter in list(inspect.signature(function).parameters.items())[first:]:
-        if isinstance(parameter.default, TokenizerOptions):
-            add_parameters(parser, TokenizerOptions, 0)
-        elif name in OPTIONS and parameter.default is parameter.empty:
-            add_option(parser, name, texts.get(name), required=True)
+    texts = descriptions(function.documentation)
+    for name, default in list(function.parameters.items())[first:]:
+        if default == "WORDS":  # a `TokenizerOptions`
+            add_parameters(parser, TOKENIZER, 0)
         elif name in OPTIONS:
-            add_option(parser, name, texts.get(name), default=parameter.default)
+            needed = {"required": True} if default is ... else {"default": default}
+            add_option(parser, name, texts.get(name), **needed)
 
 
 def add_option(
@@ -154,7 +296,7 @@ def add_option(
 ) -> None:
     """Adds one of `OPTIONS`; `text`: its help, by default that of `agg_fairseq.evaluation`."""
     option = OPTIONS[name] | settings
-    text = text or option.get("help") or descriptions(evaluation)[name]
+    text = text or option.get("help") or shared_descriptions()[name]
     if isinstance(option.get("type"), Range):
         text += f"; {option['type']}"
     if name == "groups":
@@ -166,11 +308,10 @@ def add_option(
     parser.add_argument(*flags, **option)
 
 
-def descriptions(documented: object) -> dict[str, str]:
+def descriptions(documentation: str) -> dict[str, str]:
     """The texts about the arguments in a docstring, in the words of a command line."""
-    text = inspect.getdoc(documented) or ""
-    _, _, section = text.replace("\nShared arguments:\n", "\nArgs:\n").partition("\nArgs:\n")
-    section = section.partition("\n\n")[0]
+    text = documentation.replace("\nShared arguments:\n", "\nArgs:\n")
+    section = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
     texts = {}
     for part in re.split(r"\n    (?=\w)", f"\n{section}")[1:]:
         name, _, text = " ".join(part.split()).partition(": ")
@@ -178,66 +319,12 @@ def descriptions(documented: object) -> dict[str, str]:
     return texts
 
 
-def call(function: Callable[..., Any], arguments: argparse.Namespace) -> Any:
-    """Calls a function with what is opened for it and the arguments named as its parameters."""
-    given = dict(vars(arguments))
-    check_effects(function, given)
-    if "bpe" in given:
-        given["tokenizer"] = TokenizerOptions(*(given[name] for name in TOKENIZER))
-    inputs = [given["opened"](arguments)] if "opened" in given else []
-    parameters = list(inspect.signature(function).parameters)[len(inputs) :]
-    return function(*inputs, **{name: given[name] for name in parameters if name in given})
-
-
-def check_effects(function: Callable[..., Any], given: dict[str, Any]) -> None:
-    """Raises UserError for an option of a function that was given, but has no effect."""
-    parameters = {**inspect.signature(TokenizerOptions).parameters}
-    parameters |= inspect.signature(function).parameters
-    for name, parameter in parameters.items():
-        if name not in given or given[name] == parameter.default:
-            continue
-        needed = [one for one in NEEDED.get(name, ()) if one in given]
-        if needed and all(given[one] is None for one in needed):
-            others = " or ".join(map(flag, needed))
-            raise UserError(f"{flag(name)}: found it without {others}; expected both")
-        for other in REPLACED.get(name, ()):
-            if given.get(other) is not None:
-                raise UserError(f"{flag(name)}: found it with {flag(other)}, which takes its place")
+@cache
+def shared_descriptions() -> dict[str, str]:
+    """Those of `agg_fairseq.evaluation`."""
+    return descriptions(ast.get_docstring(syntax_tree("evaluation")) or "")
 
 
 def flag(name: str) -> str:
     """An option, as one types it."""
     return f"--{name.replace('_', '-')}"
-
-
-def add_inputs(
-    parser: argparse.ArgumentParser, metavar: str, help_text: str, part: str = "folder"
-) -> None:
-    """Inputs that are compared side by side, and `--name`, by default a `part` of the path."""
-    own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
-    names = f"a name for each {metavar} (default: {own[part]})"
-    parser.add_argument("inputs", nargs="+", metavar=metavar, help=help_text)
-    parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
-    parser.set_defaults(part=part, opened=files_by_name)
-
-
-def files_by_name(arguments: argparse.Namespace) -> dict[str, Path]:
-    names = unique_names(arguments.inputs, arguments.name, arguments.part)
-    return dict(zip(names, map(Path, arguments.inputs), strict=True))
-
-
-def add_models(parser: argparse.ArgumentParser) -> None:
-    """Models whose embeddings are measured, and `--matrix`."""
-    models = "checkpoints of fairseq-train, folders of runs, or models of transformers: folders of save_pretrained, "
-    add_inputs(parser, "MODEL", f"{models}.safetensors files, or an index of several such files")
-    matrix = "measure this parameter of the models of transformers (default: the output embedding)"
-    parser.add_argument("--matrix", metavar="PARAMETER", help=matrix)
-    parser.set_defaults(opened=lambda given: open_models(given.inputs, given.name, given.matrix))
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """One model of fairseq."""
-    parser.add_argument(
-        "model", metavar="MODEL", help="checkpoint of fairseq-train, or the folder of a run"
-    )
-    parser.set_defaults(opened=lambda given: Checkpoint(given.model))

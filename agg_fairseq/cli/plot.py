@@ -9,79 +9,86 @@
 Every picture has its own --help: agg-fairseq plot projection --help.
 """
 
-from __future__ import annotations
-
 import argparse
-import inspect
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from .. import plots
-from ..checkpoints.fairseq_checkpoint import Checkpoint, checkpoints_of_run
 from ..errors import UserError
 from ..files import atomic_write
 from ..result import Result
-from .options import add_inputs, add_models, add_option, add_parameters, call, files_by_name
+from .options import MODELS, Files, Function, add_option, add_parameters, call
 
 ENDINGS = (".png", ".svg", ".pdf")
-INPUTS = {
-    "RUN": "folders of runs that saved several checkpoints: --save-interval-updates N "
-    "--keep-interval-updates -1",
-    "LOG": "logs of runs, which fairseq-train --log-format json --log-file LOG writes",
-    "DATA": "folders written by fairseq-preprocess, with the training split",
-    "EVAL.json": "files that agg-fairseq eval-lm --json wrote",
-    "METRICS.json": "files that agg-fairseq text-metrics --json wrote",
+
+
+class Runs(Files):
+    """Folders of runs, all of whose checkpoints are measured."""
+
+    def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """The checkpoints of each run, by its name."""
+        from ..checkpoints.fairseq_checkpoint import checkpoints_of_run
+
+        return {name: checkpoints_of_run(run) for name, run in super().open(arguments).items()}
+
+
+class Results(Files):
+    """What other commands wrote to --json, whose rows have names."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the argument, without `--name`."""
+        parser.add_argument("inputs", nargs="+", metavar=self.metavar, help=self.help)
+
+    def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """The results, by their paths."""
+        return {path: Result.read(path) for path in arguments.inputs}
+
+
+SAVED = "folders of runs that saved several checkpoints: --save-interval-updates N --keep-interval-updates -1"
+RUNS = Runs("RUN", SAVED, "name")
+LOGS = Files("LOG", "logs of runs, which fairseq-train --log-format json --log-file LOG writes")
+DATA = Files("DATA", "folders written by fairseq-preprocess, with the training split", "name")
+EVALUATIONS = Results("EVAL.json", "files that agg-fairseq eval-lm --json wrote")
+TEXT_METRICS = Results("METRICS.json", "files that agg-fairseq text-metrics --json wrote")
+PICTURES = {
+    "projection": ("embeddings.projection", MODELS),
+    "singular-values": ("embeddings.singular_values", MODELS),
+    "isotropy": ("over_updates.isotropy_over_updates", RUNS),
+    "inner-products": ("over_updates.inner_products_over_updates", RUNS),
+    "rare-tokens": ("over_updates.rare_tokens", LOGS),
+    "learning-curves": ("over_updates.learning_curves", LOGS),
+    "alpha-sweep": ("evaluations.alpha_sweep", EVALUATIONS),
+    "similarity": ("embeddings.similarity", MODELS),
+    "frequencies": ("evaluations.frequencies", DATA),
+    "token-shares": ("evaluations.token_shares", TEXT_METRICS),
+    "class-sweep": ("evaluations.class_sweep", TEXT_METRICS),
 }
-"""The kinds of inputs except MODEL."""
-PICTURES: dict[str, tuple[Callable[..., plots.style.Figure], str]] = {
-    "projection": (plots.projection, "MODEL"),
-    "singular-values": (plots.singular_values, "MODEL"),
-    "isotropy": (plots.isotropy_over_updates, "RUN"),
-    "inner-products": (plots.inner_products_over_updates, "RUN"),
-    "rare-tokens": (plots.rare_tokens, "LOG"),
-    "learning-curves": (plots.learning_curves, "LOG"),
-    "alpha-sweep": (plots.alpha_sweep, "EVAL.json"),
-    "similarity": (plots.similarity, "MODEL"),
-    "frequencies": (plots.frequencies, "DATA"),
-    "token-shares": (plots.token_shares, "METRICS.json"),
-    "class-sweep": (plots.class_sweep, "METRICS.json"),
-}
-"""The function that draws each picture, and what from; its other parameters are the options."""
+"""The function of `plots` that draws each picture, and what from; its other parameters are the
+options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    for name, (function, metavar) in PICTURES.items():
-        about = inspect.getdoc(function).partition("\n\nArgs:")[0]
+    for name, (path, inputs) in PICTURES.items():
+        function = Function(f"plots.{path}")
+        about = function.documentation.partition("\n\nArgs:")[0]
         summary = " ".join(about.partition("\n\n")[0].split())
         picture = pictures.add_parser(
             name, help=summary, description=about, formatter_class=parser.formatter_class
         )
-        if metavar == "MODEL":
-            add_models(picture)
-        elif metavar.endswith(".json"):  # which has names
-            picture.add_argument("inputs", nargs="+", metavar=metavar, help=INPUTS[metavar])
-            picture.set_defaults(
-                opened=lambda arguments: {path: Result.read(path) for path in arguments.inputs}
-            )
-        else:
-            add_inputs(picture, metavar, INPUTS[metavar], "folder" if metavar == "LOG" else "name")
-        if metavar == "RUN":
-            picture.set_defaults(opened=checkpoints_by_run)
+        inputs.add(picture)
         add_parameters(picture, function)
         add_option(picture, "output", f"picture to write: {', '.join(ENDINGS)}", required=True)
 
 
 def run(arguments: argparse.Namespace) -> None:
     output = Path(arguments.output)
-    if output.suffix.lower() not in ENDINGS:
+    ending = output.suffix.lower()
+    if ending not in ENDINGS:
         raise UserError(
             f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}"
         )
-    figure = call(PICTURES[arguments.picture][0], arguments)
-    atomic_write(output, lambda temporary: plots.save(figure, temporary, output.suffix[1:].lower()))
+    path, inputs = PICTURES[arguments.picture]
+    figure = call(Function(f"plots.{path}"), arguments, inputs)
+    save = Function("plots.style.save")
+    atomic_write(output, lambda temporary: save(figure, temporary, ending[1:]))
     print(output)
-
-
-def checkpoints_by_run(arguments: argparse.Namespace) -> dict[str, list[Checkpoint]]:
-    return {name: checkpoints_of_run(folder) for name, folder in files_by_name(arguments).items()}

@@ -13,19 +13,21 @@ place; the exit status is then 2. The page contains all pictures and needs no ne
 
 import argparse
 
-from ..report import write_report
 from ..result import Result
-from .options import add_inputs, add_parameters, call
+from .options import Files, Function, add_parameters, call
+
+RUNS = Files("RUN", "folders of runs, compared side by side", "name")
+WRITE_REPORT = Function("report.write_report")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser, "RUN", "folders of runs, compared side by side", "name")
-    add_parameters(parser, write_report)
+    RUNS.add(parser)
+    add_parameters(parser, WRITE_REPORT)
 
 
 def run(arguments: argparse.Namespace) -> None:
     arguments.results = list(map(Result.read, arguments.results))
-    errors = call(write_report, arguments)
+    errors = call(WRITE_REPORT, arguments, RUNS)
     print(arguments.output)
     for error in errors:
         raise error

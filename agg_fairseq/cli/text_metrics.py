@@ -9,10 +9,9 @@ those that never occur in training (unseen).
 Reference: Choi et al. (2020), Sec. 4.1.5, Tables 1 to 3.
 """
 
-from ..evaluation import text_metrics
-from ..evaluation.text_metrics import COLUMNS
-from .options import add_inputs, calling
+from ..columns import GENERATED_TEXTS
+from .options import Files, calling
 
-EXPLAINED = (*COLUMNS, "token_share")
-TEXTS = "texts, as agg-fairseq generate-lm writes them"
-add_arguments, run = calling(text_metrics, lambda parser: add_inputs(parser, "FILE", TEXTS, "stem"))
+EXPLAINED = (*GENERATED_TEXTS, "token_share")
+TEXTS = Files("FILE", "texts, as agg-fairseq generate-lm writes them", "stem")
+add_arguments, run = calling("evaluation.text_metrics.text_metrics", TEXTS)

@@ -13,7 +13,6 @@ transformers splits words by its own tokenizer.json.
 Reference: Yu et al. (2022), Table 6.
 """
 
-from ..evaluation import word_similarity
-from .options import add_models, calling
+from .options import MODELS, calling
 
-add_arguments, run = calling(word_similarity, add_models)
+add_arguments, run = calling("evaluation.word_similarity.word_similarity", MODELS)

@@ -12,18 +12,10 @@ from torch import Tensor
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import FrequencyGroups, frequency_groups, relative_frequency_groups
-from ..metrics.groups import LISTED_GROUPS, occurrence_groups
+from ..metrics.groups import occurrence_groups
+from ..names import LISTED_GROUPS
 from .binarized import count_split, excluded_tokens, load_dictionary, training_pair
 from .subwords import TokenizerOptions, WordTokenizer
-
-GROUPINGS = {"types": "30%/50%/20%-of-types", "frequency": "1e-05/1e-06-of-tokens"}
-"""Ways to group tokens by frequency, as signatures say them."""
-GROUP_MEANINGS = {
-    "types": "the first 30%, the next 50% and the last 20% of the tokens that occur, ordered by "
-    "training frequency",
-    "frequency": "the tokens that make up at least 1e-5, at least 1e-6 and less than 1e-6 of the "
-    "training text",
-}
 
 
 class Vocabulary:

@@ -7,8 +7,8 @@ from .. import metrics
 from ..checkpoints import Checkpoint
 from ..data.alignments import load_parallel, read_links
 from ..data.binarized import folders, load_dictionary, split_parts
-from ..data.vocabulary import GROUPINGS
 from ..errors import UserError
+from ..names import GROUPINGS
 from ..result import Result
 from .inputs import check_row_names, load_vocabulary, matrix_setting
 

@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..columns import TRANSLATIONS
 from ..data.fairseq_logs import read_translations
 from ..errors import UserError
 from ..files import read_lines
@@ -13,10 +14,6 @@ from ..metrics import Bleu, corpus_bleu, tokenized_bleu
 from ..result import Result
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
-COLUMNS = (
-    "bleu", "bleu_brevity_penalty", "bleu_ratio", "sacrebleu", "sacrebleu_brevity_penalty", "sacrebleu_ratio",
-    "sentences",
-)  # fmt: skip
 SUBWORD_SHARE = 0.05  # text is taken for sub-words if more than this share of its lines has some
 
 
@@ -89,7 +86,7 @@ def bleu(
             **_columns("sacrebleu", plain),
         }
     facts = {"reference": None if reference is None else str(reference)}
-    return Result(rows, dict.fromkeys(COLUMNS, [""]), settings, facts)
+    return Result(rows, TRANSLATIONS, settings, facts)
 
 
 def _detokenized(lines: list[str], language: str) -> tuple[list[str], str]:

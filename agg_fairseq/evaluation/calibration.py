@@ -6,7 +6,7 @@ import torch
 
 from ..checkpoints import Checkpoint
 from ..checkpoints.with_bias import write_with_bias
-from ..columns import add_groups
+from ..columns import CALIBRATION, add_groups
 from ..errors import UserError
 from ..files import check_writable
 from ..metrics import NextTokenStatistics
@@ -16,10 +16,6 @@ from .scoring import BinarizedText
 
 WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
 """Models, and the same with a log-unigram bias."""
-COLUMNS = {
-    "perplexity": ("frequent", "medium", "rare", "total"),
-    "expected_over_observed": ("rare",),
-}
 
 
 def calibrate(
@@ -75,7 +71,7 @@ def calibrate(
     write_with_bias(model, output, shift, vocabulary.counts, name, WITH_BIAS.get(name, name))
     uncalibrated = statistics.compute()
     rows = {
-        "as it was": {measure: uncalibrated[measure] for measure in COLUMNS},
+        "as it was": {measure: uncalibrated[measure] for measure in CALIBRATION},
         "calibrated": statistics.calibrated(offsets),
     }
     settings = {
@@ -86,4 +82,4 @@ def calibrate(
         "occurrences-in": None if occurrences_in is None else str(occurrences_in),
     }
     facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
-    return Result(rows, add_groups(COLUMNS, groups.names), settings, facts)
+    return Result(rows, add_groups(CALIBRATION, groups.names), settings, facts)

@@ -35,7 +35,6 @@ def generate_texts(
     length: int = 100,
     max_texts: int | None = None,
     topk: int | None = None,
-    topp: float | None = None,
     seed: int = 1,
     f2_decoding: str | None = None,
     batch_size: int = 64,
@@ -54,8 +53,6 @@ def generate_texts(
         length: tokens of a continuation and of a reference.
         max_texts: continue only the first N prefixes; None: all.
         topk: draw each token from the K most probable ones; None: take the most probable one.
-        topp: draw each token from the most probable ones that together have at least the
-            probability P; with topk, of those; None: from all of them.
         seed: seed of the random numbers.
         f2_decoding: how a factorized output layer goes from class to token; None: as the checkpoint
             says.
@@ -98,7 +95,7 @@ def generate_texts(
     network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
     draws = None
-    if topk is not None or topp is not None:  # of the CPU: a seed means the same on all devices
+    if topk is not None:  # of the CPU: a seed means the same on all devices
         draws = torch.rand(len(known), length, generator=torch.Generator().manual_seed(seed))
     continued = {}  # by the number of the prefix; those of about the same length at a time
     numbers = sorted(range(len(known)), key=lambda number: len(known[number]))
@@ -114,7 +111,6 @@ def generate_texts(
             lengths=lengths if len(lengths.unique()) > 1 else None,
             draws=None if draws is None else draws[batch].to(torch_device),
             topk=topk,
-            topp=topp,
             forbidden=(dictionary.pad(), dictionary.bos()),
         )
         continued.update(zip(batch, texts.cpu(), strict=True))
@@ -131,12 +127,11 @@ def generate_texts(
     atomic_write(output, write)
     tokens = len(known) * length
     measured = {"texts": len(known), "generated_tokens": tokens, "unused_tokens": unused}
-    sampling = [f"top-{name}={of:g}" for name, of in (("k", topk), ("p", topp)) if of is not None]
     used_decoding = f2_decoding or model.model_options.get("f2_decoding")
     settings |= {
         "length": length,
         "beyond-positions": positions if longest > positions else None,  # the model extrapolates
-        "decoding": "greedy" if draws is None else ",".join(sampling),
+        "decoding": "greedy" if topk is None else f"top-k={topk}",
         "f2-decoding": used_decoding or None,
         "seed": seed,
         "batch-size": batch_size if used_decoding == "sample-class" else None,  # drawn by the model

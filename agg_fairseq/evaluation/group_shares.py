@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..data.binarized import count_split, folders, has_split, split_parts
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
-from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
+from ..data.vocabulary import BinarizedVocabulary, Vocabulary
 from ..errors import UserError
 from ..functional import forgetting, forgotten, rarest
-from ..metrics.groups import GROUPS, UNSEEN
+from ..names import GROUPINGS, GROUPS, UNSEEN
 from ..result import Result
 
 BETAS, BEST = (0.95, 0.98, 0.99, 0.999), 0.999

@@ -8,8 +8,9 @@ import torch
 from ..checkpoints import Checkpoint, Models
 from ..data.binarized import training_pair
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
-from ..data.vocabulary import GROUPINGS, BinarizedVocabulary, Vocabulary
+from ..data.vocabulary import BinarizedVocabulary, Vocabulary
 from ..errors import UserError
+from ..names import GROUPINGS
 
 
 def load_vocabulary(

@@ -10,18 +10,10 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..checkpoints import EmbeddingSource, Models
-from ..columns import add_groups
-from ..metrics.groups import GROUPS
+from ..columns import EMBEDDINGS, add_groups
+from ..names import GROUPS
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
-
-ALL = (*GROUPS, "total")
-COLUMNS = {
-    **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), ALL),
-    **dict.fromkeys(("mean_cosine", "mean_cosine_centered", "mean_share"), ["total"]),
-    **dict.fromkeys(("isotropy_both_signs", "rare_frequent_cosine"), [""]),
-    "singular_value": ("σ2", "σ10", "median σ", "smallest σ"),
-}
 
 
 def isotropy(
@@ -52,7 +44,9 @@ def isotropy(
         measured = geometry_by_group(model, members)
         singular_values = embedding.embeddings.singular_values().tolist()
         last, shown = len(singular_values) - 1, {}
-        for key, at in zip(COLUMNS["singular_value"], (1, 9, (last + 1) // 2, last), strict=True):
+        for key, at in zip(
+            EMBEDDINGS["singular_value"], (1, 9, (last + 1) // 2, last), strict=True
+        ):
             shown[key] = singular_values[at] if at <= last else None
         rows[name] = {
             "path": str(model),
@@ -71,7 +65,7 @@ def isotropy(
         "isotropy": "eigenvectors-of-WtW,float64",
         **frequency_settings(data, train_text, groups),
     }
-    return Result(rows, add_groups(COLUMNS, tuple(members)), settings, {"groups": sizes})
+    return Result(rows, add_groups(EMBEDDINGS, tuple(members)), settings, {"groups": sizes})
 
 
 def geometry_by_group(

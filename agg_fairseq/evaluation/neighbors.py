@@ -8,7 +8,7 @@ from ..checkpoints import EmbeddingSource, Models
 from ..data.subwords import WORDS, TokenizerOptions
 from ..errors import UserError
 from ..metrics import nearest_neighbors, word_vectors
-from ..metrics.groups import UNSEEN
+from ..names import UNSEEN
 from ..result import Result
 from .inputs import frequency_settings, load_vocabulary, matrix_setting
 

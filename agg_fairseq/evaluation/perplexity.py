@@ -11,10 +11,10 @@ import torch
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..checkpoints.with_bias import LAYER
 from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, Columns, add_groups
-from ..data.vocabulary import GROUPINGS, Vocabulary
+from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
-from ..names import HUMAN, UNIGRAM
+from ..names import GROUPINGS, HUMAN, UNIGRAM
 from ..result import Result
 from .inputs import check_row_names, find_device, matrix_setting
 from .isotropy import geometry_by_group

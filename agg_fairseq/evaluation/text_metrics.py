@@ -9,6 +9,7 @@ import torch
 from tqdm import tqdm
 
 from .. import metrics
+from ..columns import GENERATED_TEXTS
 from ..data.binarized import count_split, excluded_tokens, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
@@ -19,11 +20,6 @@ from .inputs import check_row_names
 
 FIELDS = ("prefix", "continuation", "reference")
 MASSES = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
-ORDERS = ("1", "2", "3")  # of n-grams
-COLUMNS = {
-    "kld": [""], "ms_jaccard": ORDERS, "self_bleu": ORDERS, "distinct": ORDERS, "repetition": [""],
-    "unique_tokens": [""],
-}  # fmt: skip
 
 
 def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
@@ -62,7 +58,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         )
 
     def by_order(values: Sequence[float | None]) -> dict[str, float | None]:
-        return dict(zip(ORDERS, values, strict=True))
+        return dict(zip(GENERATED_TEXTS["distinct"], values, strict=True))
 
     rows = {}
     for name, row_texts in tqdm(everything.items(), "measuring", leave=False, disable=None):
@@ -102,7 +98,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
         "groups": None if groups is None else MASSES,
     }
-    columns = {**COLUMNS, "token_share": groups.names if groups else []}
+    columns = {**GENERATED_TEXTS, "token_share": groups.names if groups else []}
     return Result(rows, columns, settings, {"groups": groups and groups.sizes()})
 
 

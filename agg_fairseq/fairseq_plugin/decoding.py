@@ -5,8 +5,6 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-MOST_SORTED = 4096  # tokens that top-p sorts, where more are not needed
-
 
 @torch.no_grad()
 def continuation(
@@ -17,7 +15,6 @@ def continuation(
     lengths: Tensor | None = None,
     draws: Tensor | None = None,
     topk: int | None = None,
-    topp: float | None = None,
     forbidden: tuple[int, ...] = (),
 ) -> Tensor:
     """Continues each prefix (B, P), P >= 1, token by token, by L = `length` tokens: (B, L) int64.
@@ -31,8 +28,6 @@ def continuation(
             no model meets padding.
         draws: (B, L) random numbers in [0, 1), by which tokens are drawn; None takes the likeliest.
         topk: K >= 1 draws from the K likeliest tokens (Fan et al. 2018); None: from all.
-        topp: p in (0, 1] draws from the likeliest tokens that together have at least the
-            probability p (Holtzman et al. 2020), of the K; None: from all of them.
         forbidden: tokens that are never chosen (padding).
     """
     was_training = model.training
@@ -54,10 +49,10 @@ def continuation(
         if draws is None:
             chosen = log_probs.argmax(1)
         elif lengths is None:
-            chosen = _sample(log_probs, topk, topp, draws[:, step - known])
+            chosen = _sample(log_probs, topk, draws[:, step - known])
         else:
             at = (step - lengths).clamp(0, length - 1)[:, None]
-            chosen = _sample(log_probs, topk, topp, draws.gather(1, at).squeeze(1))
+            chosen = _sample(log_probs, topk, draws.gather(1, at).squeeze(1))
         tokens[:, step] = (
             chosen if lengths is None else chosen.where(step >= lengths, tokens[:, step])
         )
@@ -67,21 +62,13 @@ def continuation(
     return tokens.gather(1, lengths[:, None] + torch.arange(length, device=tokens.device))
 
 
-def _sample(logits: Tensor, topk: int | None, topp: float | None, draw: Tensor) -> Tensor:
+def _sample(logits: Tensor, topk: int | None, draw: Tensor) -> Tensor:
     """(B,) tokens, by where `draw` (B,) in [0, 1) falls in the sum of the likeliest ones'
     probabilities."""
-    number, covered = min(topk or logits.size(1), logits.size(1)), torch.ones_like(draw)
-    if topk is None and topp is not None and number > MOST_SORTED:
-        share = (logits.topk(MOST_SORTED, dim=1).values.logsumexp(1) - logits.logsumexp(1)).exp()
-        if share.min() > topp:
-            number, covered = MOST_SORTED, share
-    values, tokens = logits.topk(number, dim=1)  # B x K
+    values, tokens = logits.topk(min(topk or logits.size(1), logits.size(1)), dim=1)  # B x K
     # whole numbers, whose sums are the same in any order
     shares = (values.double().softmax(1) * 2**52).long()
     ends = shares.cumsum(1)
-    if topp is not None:
-        is_beyond = ends - shares >= (topp / covered.double() * 2**52)[:, None]
-        ends = shares.masked_fill(is_beyond, 0).cumsum(1)
     # never one of probability 0
     chosen = (ends <= draw[:, None].double() * ends[:, -1:]).sum(1, keepdim=True)
     return tokens.gather(1, chosen).squeeze(1)

@@ -7,14 +7,7 @@ from torch import Tensor
 
 from ..functional import rarest, whole_counts
 from ..functional.gates import frequency_ranks
-
-GROUPS = ("frequent", "medium", "rare")
-MASS_GROUPS = ("frequent", "medium", "rare", "very rare")
-OCCURRENCE_GROUPS = ("100 or more", "1 to 99", "absent")
-LISTED_GROUPS = ("other", "listed")
-UNSEEN = "unseen"
-"""A further group beside `GROUPS` or `MASS_GROUPS`: tokens that never occur as a target in
-training, such as those of the source side alone in a joined dictionary."""
+from ..names import GROUPS, MASS_GROUPS, OCCURRENCE_GROUPS, UNSEEN
 
 
 @dataclass(frozen=True)

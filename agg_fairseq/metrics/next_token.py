@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..errors import UserError
-from .groups import UNSEEN, FrequencyGroups
+from ..names import UNSEEN
+from .groups import FrequencyGroups
 
 CACHED_ELEMENTS, BLOCK = 2**20, 4096
 """Of a CPU: numbers that are exponentiated at a time, and columns that are compared at a time."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from ..columns import METRICS, column_titles
 from ..data.binarized import count_split, folders, load_dictionary, training_pair
 from ..errors import UserError
-from ..metrics.groups import MASS_GROUPS, UNSEEN
-from ..names import HUMAN, UNIGRAM
+from ..names import HUMAN, MASS_GROUPS, UNIGRAM, UNSEEN
 from ..result import Result
 from . import style
 

@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 from .. import __version__, evaluation, metrics, plots
 from ..checkpoints import Checkpoint
 from ..columns import METRICS, column_titles, is_marked
-from ..data.vocabulary import GROUP_MEANINGS, GROUPINGS
 from ..errors import UserError
 from ..evaluation import Result
 from ..evaluation.inputs import check_row_names, load_vocabulary
 from ..evaluation.text_metrics import read_texts
 from ..files import atomic_write
-from ..names import HUMAN, UNIGRAM
+from ..names import GROUP_MEANINGS, GROUPINGS, HUMAN, UNIGRAM
 from ..result import RULE, UNDEFINED, SeedValues, compare
 from .settings import different_settings, models_of_runs
 

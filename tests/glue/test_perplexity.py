@@ -14,7 +14,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, generate_texts, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from agg_fairseq.fairseq_plugin.output_layer import output_layer
-from agg_fairseq.metrics.groups import GROUPS
+from agg_fairseq.names import GROUPS
 from tests.commands import refused, run, save_model, table
 from tests.conftest import preprocessed
 from tests.small_trainings import ADAPTIVE, F2_LM, FAMILIES, LM, MT, TIED

@@ -17,7 +17,7 @@ from agg_fairseq.data import fairseq_logs
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import isotropy
 from agg_fairseq.fairseq_plugin.models import from_checkpoint
-from agg_fairseq.metrics.groups import MASS_GROUPS, UNSEEN
+from agg_fairseq.names import MASS_GROUPS, UNSEEN
 from agg_fairseq.result import Result
 from tests.commands import refused, run
 from tests.conftest import write_lines
@@ -148,7 +148,7 @@ def scored(*models):
 
 
 def test_token_shares_of_several_files():
-    draw, one = PICTURES["token-shares"][0], measured(mle=0.5, human=0.2)
+    draw, one = plots.token_shares, measured(mle=0.5, human=0.2)
     one.columns["token_share"] = (*MASS_GROUPS, UNSEEN)
     one["mle"]["token_share"][UNSEEN] = one["human"]["token_share"][UNSEEN] = 0.1
     figure = draw({"one": one})
@@ -172,7 +172,7 @@ def test_seeds_of_the_sweep_are_one_point():
     result = scored(
         ("mle", {}, 9.0), ("agg", small, 10.0), ("agg-2", small, 12.0), ("x", large, None)
     )
-    draw = PICTURES["alpha-sweep"][0]
+    draw = plots.alpha_sweep
     curve, level = draw({"eval.json": result}).axes[0].lines
     assert list(curve.get_xdata()) == [0.3, 0.6] and level.get_ydata()[0] == 9
     mean, gap = curve.get_ydata()
@@ -193,7 +193,7 @@ def test_class_sweep():
         models.append((name, {}, 10.0 + number))
     rows["human"] = {"ms_jaccard": None, "self_bleu": {"2": 0.5}, "kld": None}
     texts = Result(rows, {"ms_jaccard": ["2"], "self_bleu": ["2"], "kld": [""]}, {})
-    draw, both = PICTURES["class-sweep"][0], {"texts": texts, "models": scored(*models)}
+    draw, both = plots.class_sweep, {"texts": texts, "models": scored(*models)}
     both["models"].rows["mefmax"]["classes"] = 4
     for evaluations, title, least in (
         ({"texts": texts}, "KLD in nats", 0),

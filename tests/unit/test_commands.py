@@ -1,6 +1,8 @@
 """Commands that need no checkpoint: help, `doctor`, and what is printed of errors."""
 
 import argparse
+import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -9,10 +11,12 @@ import sys
 import pytest
 import torch
 
+from agg_fairseq.checkpoints import averaging
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
-from agg_fairseq.cli.options import OPTIONS, Range, descriptions
+from agg_fairseq.cli.options import OPTIONS, Function, Range, descriptions
 from agg_fairseq.errors import first_line
+from agg_fairseq.f2 import decoupled_decoding
 
 
 def parsers(parser):
@@ -34,8 +38,7 @@ def test_every_argument_has_a_help():
 
 
 def test_the_help_of_options_is_that_of_parameters():
-    def function(first, topk=None):
-        """Has a summary.
+    documentation = inspect.cleandoc("""Has a summary.
 
         Args:
             first: one of `a` and
@@ -44,11 +47,40 @@ def test_the_help_of_options_is_that_of_parameters():
 
         Returns:
             result: another.
-        """
-
+        """)
     expected = {"first": "one of a and b: c", "topk": "K of them; default: all"}
-    assert descriptions(function) == expected
-    assert descriptions(lambda first: first) == {}
+    assert descriptions(documentation) == expected and descriptions("Has none.") == {}
+
+
+def test_options_are_parameters_of_functions():
+    """As the source of a function says them, and as it is."""
+    for path in ("evaluation.perplexity.perplexity", "data.subwords.TokenizerOptions"):
+        function = Function(path)
+        module = importlib.import_module(f"agg_fairseq.{function.module}")
+        found = inspect.signature(getattr(module, function.name)).parameters
+        assert list(function.parameters) == list(found)
+        for name, default in function.parameters.items():
+            if found[name].default is inspect.Parameter.empty:
+                assert default is ...
+            elif not isinstance(default, str):
+                assert default == found[name].default
+    assert OPTIONS["by"]["choices"] == tuple(averaging.NAMES)
+    assert OPTIONS["f2_decoding"]["choices"] == decoupled_decoding.DECODINGS
+
+
+def test_help_imports_neither_torch_nor_numpy():
+    """Nor anything else that takes longer than to read the help."""
+    program = """
+import contextlib, io, sys
+from agg_fairseq.cli import main, plot
+for command in (*main.COMMANDS, *(f"plot {picture}" for picture in plot.PICTURES)):
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        main.main([*command.split(), "--help"])
+print(*{name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - {"__main__"})
+"""
+    command = [sys.executable, "-c", program]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "agg_fairseq" in imported and not {"torch", "numpy", "fairseq", "tqdm"} & {*imported}
 
 
 @pytest.mark.parametrize(
