@@ -3,10 +3,12 @@
 # share what they have in common, and an interrupted script goes on when it is run again. No table was run at the papers'
 # sizes: "takes" has the hours of one NVIDIA H200, estimated from what was measured (docs/reproduction.md), and disk above 20 GB.
 #
-#   SIZE=paper      or small, on one GPU of 24 GB: the paper's data and optimizer; or tiny: minutes per row on 2 CPU cores
+#   SIZE=paper      or small: miniatures of WikiText-2 and Multi30k in the papers' regime (docs/reproduction.md), 4 to 9
+#                   minutes per row on a CPU core; or tiny: tries the commands, in minutes per row on 2 CPU cores
 #   RUNS=runs/SIZE  folder of the trainings and tables
 #   DATA=DIR        folder of wiki.{train,valid,test}.tokens, {train,valid,test} or {train,valid,test}.{en,de}, or a prepared
-#                   one. Default: data/CORPUS, downloaded if it is missing; at tiny, for language models, Python's documentation
+#                   one. Default: data/CORPUS, downloaded if it is missing; at small, AGG_DATA/wikitext-2 and
+#                   AGG_DATA/multi30k; at tiny, for language models, Python's documentation
 #   MODELS="a b"    only these rows
 #   SEED=1 JOBS=2   of all random numbers; trainings side by side, each on its share of the GPUs (default: 1)
 #   GPUS=4          GPUs of each training (default: all, divided among the JOBS); given, also those of size tiny use GPUs
@@ -65,16 +67,24 @@ if [ -n "$alpha" ] && [ "$SIZE" = tiny ]; then alpha="$alpha criterion.agg_rare_
 # authors' commands: perplexity of the last 112 of each 512 tokens (block and context), Uniq of whole blocks.
 size() { case $SIZE in paper) echo "$1" ;; small) echo "$1-small" ;; tiny) echo tiny ;; esac; }
 block="--tokens-per-sample 512 --as-published" context="--context-window 400"
-if [ "$SIZE" = tiny ]; then block="--tokens-per-sample 128 --as-published" context="--context-window 100"; fi
+case $SIZE in
+  small) block="--tokens-per-sample 64 --as-published" context="--context-window 32" ;;
+  tiny) block="--tokens-per-sample 128 --as-published" context="--context-window 100" ;;
+esac
 
 # corpus FOLDER PREPARE [OPTION…]: prepares a corpus by scripts/PREPARE; sets `data` to its folder, and `bpe` to options
-# that say how its words are split. It is in RUNS if it is made from DATA. At tiny it is the documentation of Python, or
-# DATA in few sub-words.
+# that say how its words are split. It is in RUNS if it is made from DATA. At small it is a sixteenth of WikiText-2, or
+# Multi30k; at tiny the documentation of Python, or DATA, in few sub-words.
 corpus() {
-  local prepare=$2 kind=sentencepiece
+  local prepare=$2 kind=sentencepiece from=$DATA vocabulary=2000
   data=$1
   shift 2
-  case $SIZE:$prepare:$DATA in
+  case $SIZE:$prepare:$from in
+    small:wmt*) from=${from:-${AGG_DATA:+$AGG_DATA/multi30k}} data=$RUNS/data/wmt && set -- --vocabulary $vocabulary ;;
+    small:*)
+      from=${from:-${AGG_DATA:+$AGG_DATA/wikitext-2}} data=$RUNS/data/$2 prepare=wikitext2/prepare.sh
+      if [ "$2" = words ]; then vocabulary=4000; fi
+      set -- "$@" --vocabulary $vocabulary --lines 2300 ;;
     tiny:wmt*:) fail "found no DATA; expected a folder of {train,valid,test}.{en,de}, such as Multi30k" ;;
     tiny:wmt*) data=$RUNS/data/wmt && set -- --vocabulary 6000 ;;
     tiny:*:) data=$RUNS/data/text prepare=text/prepare.sh && set -- --vocabulary 8000 ;;
@@ -82,8 +92,9 @@ corpus() {
     *:) ;;
     *) case $data in "$RUNS" | "$RUNS"/*) ;; *) data=$RUNS/$data ;; esac ;;
   esac
+  case $SIZE:$prepare:$from in small:wmt*:) fail "found no DATA and no AGG_DATA; expected the folder of Multi30k" ;; esac
   case $prepare in wmt*) kind=subword_nmt ;; esac
-  if [ -f "$DATA/train" ]; then prepare=text/prepare.sh; fi
+  if [ -f "$from/train" ]; then prepare=text/prepare.sh; fi
   for word in "$@"; do
     case $word in gpt2 | words | sentencepiece) kind=$word ;; esac
   done
@@ -91,7 +102,7 @@ corpus() {
     data=$DATA
     kind=$(sed -n 's/.*"kind": "\([a-z0-9_]*\)".*/\1/p' "$DATA/manifest.json")
   else
-    set -- bash "$root/scripts/$prepare" "$@" ${DATA:+--from "$DATA"} --output "$data"
+    set -- bash "$root/scripts/$prepare" "$@" ${from:+--from "$from"} --output "$data"
     if in_plan; then show "$@"; else "$@" >&2; fi
   fi
   bpe="--bpe $kind"

@@ -1,7 +1,9 @@
 # Options:
+#   --lines N       only the first N lines of each split, for a miniature
 #   --tokenizer T   words: all words of the text, or the most frequent --vocabulary N;
 #                   sentencepiece: --vocabulary N sub-words (default: 30000, as Choi et al. 2020; of scripts/text 8000);
-#                   gpt2: GPT-2's 50,257 byte-level sub-words, as ids; the dictionary has those that occur
+#                   gpt2: GPT-2's 50,257 byte-level sub-words, as ids, or those of its first --vocabulary N merges;
+#                   the dictionary has those that occur
 #   --tokens-of DIR instead: the tokenizer and the dictionary of another prepared folder, to fine-tune its models
 #   --output DIR    the prepared folder (default: data/CORPUS-TOKENIZER)
 #   --workers N     processes (default: one per core)
@@ -9,7 +11,7 @@
 # you may remove its folders text and encoded. Downloaded files are kept in data/downloads, for every preparation.
 
 # shellcheck disable=SC2154 # variables of preparation.sh
-parse from tokenizer vocabulary tokens-of output workers -- "$@"
+parse from lines tokenizer vocabulary tokens-of output workers -- "$@"
 trainer=() # options of sentencepiece
 
 # prepare CORPUS FILE…: stages text, tokenizer, encoded and data-bin of a corpus that make_text writes, from files.
@@ -26,14 +28,18 @@ prepare() {
     words) bpe='"words"' ;;
     *) fail "--tokenizer: found $tokenizer; expected words, sentencepiece or gpt2" ;;
   esac
-  case $tokenizer$vocabulary in gpt2?*) fail "--vocabulary: found it with gpt2; expected sentencepiece or words" ;; esac
   use "${output:-data/$1-$tokenizer}" "corpus=$1" "tokenizer=$tokenizer" ${vocabulary:+"vocabulary=$vocabulary"} \
-    ${2:+"from=$(cat "${@:2}" | sha256sum)"} ${tokens_of:+"tokens-of=$(sha256sum < "$tokens_of/manifest.json")"}
+    ${lines:+"lines=$lines"} ${2:+"from=$(cat "${@:2}" | sha256sum)"} ${tokens_of:+"tokens-of=$(sha256sum < "$tokens_of/manifest.json")"}
   stage text
   [ "$tokenizer" = words ] || stage tokenizer
   stage encoded
   stage data-bin
   finish "$1" "$tokenizer" "{\"kind\": $bpe}"
+}
+
+make_text() {
+  read_text "$1"
+  if [ -n "$lines" ]; then sed -i "$((lines + 1)),\$d" "$1"/{train,valid,test}; fi
 }
 
 make_tokenizer() {
@@ -50,6 +56,7 @@ make_tokenizer() {
   fetch gpt2_bpe/encoder.json 196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783 "${mirrors[@]}"
   fetch gpt2_bpe/vocab.bpe 1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5 "${mirrors[@]}"
   cp "$downloads"/gpt2_bpe/{encoder.json,vocab.bpe} "$1"
+  if [ -n "$vocabulary" ]; then sed -i "$((vocabulary + 2)),\$d" "$1/vocab.bpe"; fi # after a line of its version
 }
 
 make_encoded() { encode "$tokenizer" "$output/tokenizer" "$output/text" "$1" train valid test; }

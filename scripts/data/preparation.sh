@@ -16,7 +16,7 @@ parse() {
     printf -v "${name//-/_}" %s "$2"
     shift 2
   done
-  case ${workers:=$(nproc)}${vocabulary:=} in *[!0-9]*) fail "--workers, --vocabulary: expected whole numbers" ;; esac
+  case ${workers:=$(nproc)}${vocabulary:=}${lines:=} in *[!0-9]*) fail "--workers, --vocabulary, --lines: expected whole numbers" ;; esac
   from=$(absolute "${from:-}")
   downloads=$(absolute data/downloads)
 }

@@ -4,7 +4,7 @@
 tokenizer=${tokenizer:-$usual_tokenizer}
 hub=https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c79dfdd32d625aee71d232d685c3
 
-make_text() {
+read_text() {
   local split source=$from files="$archive.zip, or ${shards[*]/#/$archive/}"
   if [ -z "$from" ]; then
     source=$downloads/$archive.zip

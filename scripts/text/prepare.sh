@@ -9,7 +9,7 @@ help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
 . "$root/scripts/data/language_model.sh"
 tokenizer=${tokenizer:-sentencepiece} usual_vocabulary=8000
 
-make_text() {
+read_text() {
   if [ -z "$from" ]; then python -m scripts.data.python_documentation "$1"; return; fi
   for split in train valid test; do python -m scripts.data.plain_text text "$from/$split" > "$1/$split"; done
 }

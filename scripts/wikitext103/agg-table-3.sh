@@ -9,7 +9,7 @@
 #            for example made from data/word-sim of github.com/mfaruqui/eval-word-vectors; those that are missing are left out
 . "$(dirname -- "$0")/../env.sh"
 words="--words ${WORDS:-homepage Werewolf policymakers}"
-if [ "$SIZE$WORDS" = tiny ]; then words="--words with from that"; fi
+if [ "$SIZE" != paper ] && [ -z "$WORDS" ]; then words="--words with from that"; fi
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle mle size=$(size agg)

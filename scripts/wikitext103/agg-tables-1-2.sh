@@ -10,7 +10,7 @@
 . "$(dirname -- "$0")/../env.sh"
 after=(100 500 1500 3500) until=(7000 18000 29000)
 case $SIZE in
-  small) until=(1750 4500 7250) ;;
+  small) until=(420 1080 1740) after=(20 60 120 240) ;;
   tiny) after=(5 10 20 40) until=(105 270 435) ;;
 esac
 

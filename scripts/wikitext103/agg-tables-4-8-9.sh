@@ -10,7 +10,7 @@
 #            At tiny, rare is the rarest 5% (of alpha-0.01, 1%) at each update instead of an α, and Figure 4 has 300 updates
 . "$(dirname -- "$0")/../env.sh"
 key=criterion.agg_alpha early=1000
-if [ "$SIZE" = tiny ]; then key=criterion.agg_rare_fraction early=300; fi
+case $SIZE in small) early=300 ;; tiny) key=criterion.agg_rare_fraction early=300 ;; esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
 train wikitext103/mle mle size=$(size agg)

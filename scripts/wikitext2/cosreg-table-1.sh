@@ -5,9 +5,9 @@
 #            their best checkpoints; the same with a continuous cache, -cache
 #   takes    36 hours of a GPU, 9 each, by 6 operations per parameter and token at 10 TFLOP/s (single precision)
 #   differs  34 million parameters: the paper prints 24, which is AWD-LSTM's size for another corpus. A split is read as one
-#            text, with a state that is carried on. At small it is the paper's size
+#            text, with a state that is carried on
 . "$(dirname -- "$0")/../env.sh"
-size=${SIZE/small/paper}
+size=$SIZE
 
 corpus data/wikitext2-words wikitext2/prepare.sh --tokenizer words
 for criterion in mle cosreg; do

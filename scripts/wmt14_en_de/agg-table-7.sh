@@ -27,7 +27,7 @@ table agg-table-7
 
 # Table 14; † marks rare tokens. At tiny, of words of Multi30k; or of WORDS.
 rows=$base words=${WORDS:-optimum criminal happiness}
-if [ "$SIZE$WORDS" = tiny ]; then words="man street water"; fi
+if [ "$SIZE" != paper ] && [ -z "$WORDS" ]; then words="man street water"; fi
 if [ -n "$rows" ]; then
   print agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin --words $words $bpe
 fi

@@ -18,7 +18,7 @@
 words="optimum criminal happiness" after=(1000 2000 3000 4000)
 until="criterion.freeze_until=8000 optimization.max_update=24000 checkpoint.save_interval_updates=1000"
 case $SIZE in
-  small) until="criterion.freeze_until=4000 optimization.max_update=12000 checkpoint.save_interval_updates=500" ;;
+  small) until="criterion.freeze_until=300 optimization.max_update=900" after=(47 94 141 188) words="man street water" ;;
   tiny) until=criterion.freeze_until=100 after=(7 14 21 35) words="man street water" ;;
 esac
 
