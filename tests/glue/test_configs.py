@@ -49,6 +49,7 @@ SIZES = {
 }
 SMALL = {f"{size}-small" for folder in SIZES.values() for size in folder if "big" not in size}
 SMALL -= {"f2-lyrics-small"}
+OF_NO_PAPER = {"tiny", "small"}  # of which the latter is a part of the miniatures
 COSREG = {"_name": "cosreg", "cosreg_gamma": 1.0}
 AGG = {"_name": "agg", "agg_alpha": 0.03, "agg_gates": "both", "agg_window": 0}
 FREEZE = {"_name": "freeze_rare", "freeze_parts": "all"}
@@ -120,16 +121,16 @@ def find_sizes(folder, name):
 
 def test_every_file_is_checked():
     """Sizes of no paper are those of a paper but for what their files say."""
-    others = {"tiny"}
+    others = set()
     for folder, sizes in SIZES.items():
         path = ROOT / "configs" / folder
         assert {file.stem for file in path.glob("*.yaml")} == {*CRITERIONS[folder], "shared"}
         for file in (path / "size").iterdir():
             if file.stem not in sizes:
                 others.add(file.stem)
-                begins = f"\ndefaults:\n  - {file.stem.removesuffix('-small')}\n"
-                assert begins in file.read_text() or file.stem == "tiny"
-    assert others == SMALL | {"tiny"}
+                begins = f"\ndefaults:\n  - {file.stem.removesuffix('-small')}\n  - small\n"
+                assert begins in file.read_text() or file.stem in OF_NO_PAPER
+    assert others == SMALL | OF_NO_PAPER
     for path in (ROOT / "configs").rglob("*.yaml"):  # whose log is in a folder that hydra makes
         hydra = OmegaConf.to_container(OmegaConf.load(path)).get("hydra", {})
         assert hydra.get("sweep") == hydra.get("run"), path
@@ -164,6 +165,23 @@ def test_sizes_of_the_papers(folder):
             assert cfg.criterion.label_smoothing == 0.1
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_miniatures_keep_the_regime_of_the_papers(folder):
+    """Optimizer, schedule, dropout, smoothing and tying, and the share of the warm-up."""
+    for size in SMALL & {f"{size}-small" for size in SIZES[folder]}:
+        small = configured(folder, "mle", f"size={size}")
+        paper = configured(folder, "mle", f"size={size.removesuffix('-small')}")
+        different = {"lr": [None]}
+        assert small.optimizer | different == paper.optimizer | different
+        assert small.criterion == paper.criterion
+        for option in ("dropout", "attention_dropout", "share_decoder_input_output_embed"):
+            assert small.model[option] == paper.model[option], (size, option)
+        assert small.lr_scheduler._name == paper.lr_scheduler._name
+        warmup = [cfg.lr_scheduler.warmup_updates / cfg.optimization.max_update for cfg in (small, paper)]
+        assert warmup[0] == pytest.approx(warmup[1], rel=0.05), size
+        assert small.common.cpu and not small.common.fp16
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_criterions_of_the_papers(folder):
@@ -180,7 +198,8 @@ def test_criterions_of_the_papers(folder):
         for size in sizes:
             cfg = written(folder, name, f"size={size}")
             plain, found = written(folder, "mle", f"size={size}"), dict(cfg.criterion)
-            if size == "tiny" or name == "freeze-until":
+            is_adapted = (ROOT / "configs" / folder / name / f"{size}.yaml").is_file()
+            if is_adapted or name == "freeze-until":
                 assert found.items() >= ({"_name": expected["_name"]} | smoothing).items()
             else:
                 assert found == expected | smoothing, (name, size)
@@ -190,7 +209,7 @@ def test_criterions_of_the_papers(folder):
                 assert cfg.checkpoint.save_interval_updates > cfg.optimization.max_update
             else:
                 same += ["dataset", "optimization", "lr_scheduler"]
-            if is_tuned and size in ("f2", "f2-small"):  # Choi et al. (2020), Table 7
+            if is_tuned and size == "f2":  # Choi et al. (2020), Table 7
                 assert (cfg.optimization.lr[0], cfg.optimization.max_update) == (1e-5, 1500)
             if name == "f2":
                 found = (cfg.model._name, cfg.model.get("f2_assignment", "mefmax"))
