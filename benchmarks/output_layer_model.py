@@ -119,8 +119,8 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     is_rare = torch.arange(vocabulary) >= 0.565 * vocabulary
     if name == "agps":  # the counts of a training set of a hundred million tokens under Zipf's law
         ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64)
-        objective.objective.set_counts((1e8 / ranks / (1 / ranks).sum()).long())
-        objective.objective.rare = is_rare
+        objective.gating.set_counts((1e8 / ranks / (1 / ranks).sum()).long())
+        objective.gating.rare_rank = int(0.565 * vocabulary)
     elif name == "freeze_rare":
-        objective.rare = is_rare
+        objective.set_rare(is_rare)
     return objective

@@ -23,6 +23,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
+from agg_fairseq.gating import AggGating
 from agg_fairseq.integrations.transformers import GatedHead
 
 DATA = Path(os.environ.get("AGG_DATA", "../shared/data"))
@@ -89,7 +90,8 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
         if name == "untied":
             model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
             model.config.tie_word_embeddings = False
-        gated = [GatedHead(model, rare_fraction=0.5, window=further)] if name == "agg" else []
+        gating = AggGating(vocabulary, rare_fraction=0.5, window=further)
+        gated = [GatedHead(model, gating)] if name == "agg" else []
         folders[name] = options.output / name
         train(model, new_blocks, further, 0.003, options.seed, folders[name], bpe, gated)
         tuned, text = open_models([folders[name]]), PlainText(old["test"], old["train"], BLOCK)

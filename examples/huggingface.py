@@ -27,6 +27,7 @@ from agg_fairseq.checkpoints import open_models
 from agg_fairseq.columns import COMPARED
 from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation import PlainText, perplexity
+from agg_fairseq.gating import AggGating
 from agg_fairseq.integrations import add_log_unigram, label_counts
 from agg_fairseq.integrations.transformers import GatedHead
 
@@ -98,7 +99,7 @@ def compare(options: argparse.Namespace) -> None:
         if has_bias:
             add_log_unigram(model, label_counts(train, vocabulary))
         # The one line that makes it AGG:
-        callbacks = [] if gated is None else [GatedHead(model, **gated)]
+        callbacks = [GatedHead(model, AggGating(vocabulary, **gated))] if gated else []
         training = TrainingArguments(
             output_dir=str(options.output / name), max_steps=options.updates, seed=options.seed,
             per_device_train_batch_size=options.batch, learning_rate=0.003, lr_scheduler_type="inverse_sqrt",

@@ -31,8 +31,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from agg_fairseq.functional import gated_linear
+from agg_fairseq.gating import AggGating, Gating
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
-from agg_fairseq.objective import AggObjective, Objective
 
 V, D, T, B = 6000, 64, 32, 16  # vocabulary, dimension, tokens per sequence, sequences per batch
 
@@ -78,9 +79,7 @@ groups, log_unigram = frequency_groups(counts), (counts.clamp(min=1) / len(train
 print(f"{len(train):,} training tokens, vocabulary of {len(known):,}, {options.updates} updates")
 
 
-def train_and_measure(
-    name: str, objective: Objective, bias: torch.Tensor | None = None
-) -> list[float]:
+def train_and_measure(name: str, gating: Gating, bias: torch.Tensor | None = None) -> list[float]:
     """Trains a model; its total perplexity, those within the groups, E/O of rare tokens, and
     IsoScore."""
     torch.manual_seed(0)
@@ -93,12 +92,13 @@ def train_and_measure(
         batch = torch.stack([train[start : start + T + 1] for start in starts])  # B x (T + 1)
         inputs, target = batch[:, :-1], batch[:, 1:]
         features, _ = rnn(embedding(inputs))  # B x T x D
-        loss = objective(features, embedding.weight, target, bias).loss / target.numel()
+        logits = gated_linear(features, embedding.weight, bias, target, gating(target))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        objective.commit_update()  # its targets enter the window
+        gating.commit_update()  # its targets enter the window
         if (update + 1) % max(1, options.updates // 3) == 0:
             print(f"{name}: update {update + 1}, loss {loss.item():.3f} nats")
 
@@ -121,13 +121,13 @@ def train_and_measure(
     ]
 
 
-def agg() -> AggObjective:
+def agg() -> AggGating:
     """With nothing counted yet."""
-    return AggObjective(len(known), rare_fraction=options.rare_fraction, window=options.window)
+    return AggGating(len(known), rare_fraction=options.rare_fraction, window=options.window)
 
 
 rows = {
-    "MLE": train_and_measure("MLE", Objective(len(known))),
+    "MLE": train_and_measure("MLE", Gating(len(known))),
     "AGG": train_and_measure("AGG", agg()),
     "AGG, fixed bias": train_and_measure("AGG, fixed bias", agg(), bias=log_unigram),
 }

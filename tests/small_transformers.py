@@ -4,6 +4,8 @@ import sys
 
 import torch
 
+from agg_fairseq.gating import AggGating
+
 try:
     import torchaudio  # noqa: F401 — a requirement of fairseq; transformers imports it where it is installed
 # missing, or built for another torch: transformers could not be imported with it
@@ -42,6 +44,14 @@ def llama_like(kind, **options):
 
 def untied():
     return llama_like("Llama", num_hidden_layers=2, tie_word_embeddings=False)
+
+
+def gated_head(model, rule=AggGating, tokenizer=None, **options):
+    """A GatedHead with a rule for the vocabulary of the model."""
+    from agg_fairseq.integrations.transformers import GatedHead
+
+    vocabulary = model.config.get_text_config().vocab_size
+    return GatedHead(model, rule(vocabulary, **options), tokenizer=tokenizer)
 
 
 def cast_bfloat16(model):

@@ -15,7 +15,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, first_line
-from ..objective.base import has_workers
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ def training_counts(
         UserError: the task does not say where its data is, or a split cannot be read.
     """
     found: list[Any] = [None]
-    is_alone = not has_workers()
+    is_alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
     if is_alone or torch.distributed.get_rank() == 0:
         try:
             found = [_training_counts(task, split, max_positions, epoch)]

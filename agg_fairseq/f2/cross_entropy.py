@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional import Likelihood, chunked
+from ..functional import SmoothedLikelihood, chunked
 from ..functional.chunks import Chunk, Loss, Values, working_dtype
 from ..functional.gated_linear import refuse_second_derivatives
 from ..functional.losses import check_weights
@@ -106,7 +106,7 @@ def factorized_cross_entropy(
     wide = working_dtype(h)  # for the classes, since each row of U is a sum over many positions
     with torch.autocast(h.device.type, enabled=False):
         layer = h.to(wide), class_weight.to(wide)
-        loss, values = chunked(Likelihood(), *layer, target_class)
+        loss, values = chunked(SmoothedLikelihood(), *layer, target_class)
     parts: list[Tensor] = []  # −log p2
     groups = _neighbors(starts, classes.starts, MERGED_LOGITS.get(h.device.type, 0))
     numbers = [starts[stop] - starts[first] for first, stop in groups]
@@ -118,7 +118,7 @@ def factorized_cross_entropy(
     )
     for (first, stop), features, rank, class_ids in by_group:
         shift = classes.starts[first]
-        inside: Loss = Likelihood()
+        inside: Loss = SmoothedLikelihood()
         if stop - first > 1:
             inside = partial(inside_class, starts=class_starts - shift, class_ids=class_ids)
         token_loss, token_values = chunked(inside, features, joined(rows[first:stop]), rank - shift)

@@ -7,7 +7,6 @@ from .adam_memory import forgetting, forgotten
 from .candidates import Candidates, previous_tokens, repeated_ngrams
 from .chunks import Chunk, Loss, Values, chunked
 from .cosine_regularizer import cosine_regularizer
-from .gated_cross_entropy import gated_cross_entropy
 from .gated_linear import gated_linear
 from .gates import (
     Gates,
@@ -20,12 +19,14 @@ from .gates import (
     whole_counts,
 )
 from .log_unigram import log_unigram
-from .losses import Likelihood, adversarial_margin, likelihood, soft_cap, top_odds, unlikelihood
+from .losses import SmoothedLikelihood, adversarial_shift, label_smoothed_nll, unlikelihood
 from .naive import gate_gradient, naive_gated_cross_entropy
+from .training_loss import TERMS, Average, LossOutput, Term, TrainingLoss
 
 __all__ = [
-    "gated_linear", "chunked", "Chunk", "Loss", "Values", "gated_cross_entropy", "naive_gated_cross_entropy",
-    "Likelihood", "likelihood", "unlikelihood", "top_odds", "adversarial_margin", "soft_cap",
+    "gated_linear", "chunked", "Chunk", "Loss", "Values", "naive_gated_cross_entropy",
+    "SmoothedLikelihood", "label_smoothed_nll", "unlikelihood", "adversarial_shift",
+    "TrainingLoss", "LossOutput", "Average", "Term", "TERMS",
     "Gates", "gate_gradient", "agg_gates", "agps_gates", "freezing_gates",
     "rarest", "rare_tokens", "tokens_from_rank",
     "Candidates", "previous_tokens", "repeated_ngrams",

@@ -17,7 +17,7 @@ The products take the dtype of the features (under autocast, autocast's) and are
 is multiplied by up to 2^10 before it is rounded. Nothing makes the host wait for a GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -41,14 +41,14 @@ class Chunk(NamedTuple):
     positions: Tensor  # (C,) int64, where they are in the flattened targets
     target: Tensor  # (C,) y, int64 in [0, V), 0 where there is none
     has_target: Tensor  # (C,) bool; what a loss gives elsewhere is left out
-    features: Tensor  # (C, D) H, in which the loss may be differentiated
+    features: Tensor | None  # (C, D) H, in which the loss may be differentiated; None: not known
 
 
 Values = dict[str, Tensor]
 """The values (C,) of a loss at each position, by name; the `losses` are what is differentiated."""
 Loss = Callable[[Tensor, Chunk], Values]
-"""A loss of logits (C, V). If it has a method `residual_` (see `losses.Likelihood`), that is called
-in its place, and returns dL/dlogits as well, in the memory of the logits."""
+"""A loss of logits (C, V). If it has a method `value_and_grad_` (see `losses.SmoothedLikelihood`),
+that is called in its place, and returns dL/dlogits as well, in the memory of the logits."""
 
 
 def chunked(
@@ -65,11 +65,10 @@ def chunked(
     """The sum of a loss of the logits `H Wᵀ + b` over all positions that have a target.
 
     Equal in value and gradient to `loss(gated_linear(H, W, y, b, gates), …)["losses"].sum()`.
-    `backward` may run once, since the graph holds the gradients themselves. Other tensors that the
-    loss uses, such as a learned temperature, get no gradient.
+    `backward` may run once, since the graph holds the gradients themselves.
 
     Args:
-        loss: the loss of a chunk of logits, at least float32, such as a `Likelihood`.
+        loss: the loss of a chunk of logits, at least float32, such as a `SmoothedLikelihood`.
         features: (..., D) H, floating point.
         weight: (V, D) W, the output embedding.
         target: (...) y, int64 in [0, V), or `ignore_index`.
@@ -84,7 +83,8 @@ def chunked(
         `target`, 0 where there is none.
 
     Raises:
-        ValueError: the shapes do not fit, or `features` are not floating point.
+        ValueError: the shapes do not fit, `features` are not floating point, or the loss depends on
+            other tensors that require a gradient, which would get none.
         RuntimeError: a target is out of its range.
 
     Examples:
@@ -193,15 +193,16 @@ def _values_and_gradients(
         for start in range(0, max(number, 1), max(size, 1)):
             part = slice(start, start + size)
             chunk = Chunk(kept[part], target[part], has_target[part], features[part])
-            h = chunk.features.to(dtype).to(operand)  # C x D
+            h = features[part].to(dtype).to(operand)  # C x D
             wider = torch.mm(h, w.t(), out=memory[: len(h)], **sums)
             logits, grad_chunk = wider[:, :vocabulary], None
             if bias is not None:
                 logits.add_(bias.to(wide))
-            if hasattr(loss, "residual_"):
-                values, residual = loss.residual_(logits, chunk, dtype, scale)
+            if hasattr(loss, "value_and_grad_"):
+                values, residual, grad_chunk = loss.value_and_grad_(logits, chunk, dtype, scale)
             else:
-                values, residual, grad_chunk = differentiate(loss, logits, chunk, scale)
+                given = loss, logits, chunk, scale
+                values, residual, grad_chunk = differentiate(*given, is_wanted=any(wanted))
             parts.append(values)
             residual = residual.to(dtype).to(operand)
             if residual.size(1) < wider.size(1):
@@ -225,18 +226,45 @@ def _values_and_gradients(
 
 
 def differentiate(
-    loss: Loss, logits: Tensor, chunk: Chunk, scale: Tensor | float | None
+    loss: Loss, logits: Tensor, chunk: Chunk, scale: Tensor | float | None, *, is_wanted: bool
 ) -> tuple[Values, Tensor, Tensor | None]:
-    """The values of a loss (C,), and the gradient of its sum over positions that have a target,
-    times `scale`: into the logits (C, V), and into the features (C, D) if it depends on them."""
+    """The values of a loss (C,), and the gradient, if it is wanted, of its sum over positions that
+    have a target, times `scale`: into the logits (C, V), and into the features (C, D) if it depends
+    on them.
+
+    ValueError if it depends on other tensors that require a gradient.
+    """
+    if not is_wanted:
+        values = {name: value.clone() for name, value in loss(logits, chunk).items()}
+        return values, logits, None
+    assert chunk.features is not None
     leaves = logits.detach().requires_grad_(), chunk.features.detach().requires_grad_()
     with torch.enable_grad():
         values = loss(leaves[0], chunk._replace(features=leaves[1]))
         total = values["losses"].where(chunk.has_target, 0).sum()
         total = total if scale is None else total * scale
+    for tensor in leaves_of_graph(total):
+        if tensor is not leaves[0] and tensor is not leaves[1]:
+            raise ValueError(
+                f"found a loss that depends on a tensor {(*tensor.shape,)} that requires a gradient, "
+                "such as a learned temperature, which would get none; detach it, or use "
+                "gated_linear in place of chunked"
+            )
     residual, grad_chunk = torch.autograd.grad(total, leaves, allow_unused=True)
     # copies, since the next chunk takes the memory of the logits
     return {name: value.detach().clone() for name, value in values.items()}, residual, grad_chunk
+
+
+def leaves_of_graph(result: Tensor) -> Iterator[Tensor]:
+    """The tensors that require a gradient, and that autograd leads to from a result."""
+    waiting, seen = [result.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if hasattr(node, "variable"):
+                yield node.variable
+            waiting += [function for function, _ in node.next_functions]
 
 
 def chunk_rows(weight: Tensor) -> int:

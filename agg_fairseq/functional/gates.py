@@ -62,6 +62,7 @@ def rarest(counts: Tensor, fraction: float, excluded: Tensor | None = None) -> T
     """
     if not 0 < fraction < 1:
         raise ValueError(f"expected rare_fraction between 0 and 1, both excluded, got {fraction}")
+    counts = whole_counts(counts)
     candidates = torch.ones_like(counts, dtype=torch.bool) if excluded is None else ~excluded
     ascending = (counts * candidates).sort().values  # V
     # All numbers stay tensors, so that the host does not wait for a GPU.
@@ -173,7 +174,7 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     """
     if which not in AGG_GATES:
         raise ValueError(f"expected gates to be one of {', '.join(AGG_GATES)}, got {which!r}")
-    a = appearances.double()
+    a = whole_counts(appearances).double()
     g1 = g2 = None
     if which != "g2":
         g1 = (a / updates).clamp(max=1).float()

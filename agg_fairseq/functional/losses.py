@@ -5,7 +5,6 @@ With logits z (C, V), targets y (C,), and P = softmax(z).
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,39 +14,19 @@ from . import softmax_kernel
 from .chunks import Chunk, Values
 
 
-class TopOdds(NamedTuple):
-    """A softmax as the likeliest token m against all others, so that no digit is lost where P[m]
-    rounds to 1: with R the softmax without m, and λ the log-odds of m, 1 − P[m] = σ(−λ), and
-    P[k] = σ(−λ) R[k] <= 1/2 for the others. Each (C, 1)."""
-
-    token: Tensor  # int64, m
-    logit: Tensor  # z[m]
-    log_rest: Tensor  # logsumexp of all logits but z[m]
-
-
-def top_odds(logits: Tensor) -> TopOdds:
-    """The odds of the likeliest token of logits (C, V)."""
-    top = logits.argmax(1, keepdim=True)
-    log_rest = logits.scatter(1, top, -torch.inf).logsumexp(1, keepdim=True)
-    return TopOdds(top, logits.gather(1, top), log_rest)
-
-
-def likelihood(
-    logits: Tensor, target: Tensor, label_smoothing: float = 0.0, odds: TopOdds | None = None
+def label_smoothed_nll(
+    logits: Tensor, target: Tensor, label_smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """−Σ_k Q[k] log P[k], with Q of ε/V for each token and 1 − ε more for the target; and
-    −log P[y]. Both (C,), in nats. `odds` are those of the logits, if they are known.
+    −log P[y]. Both (C,), in nats.
 
     Reference: label smoothing as torch's `F.cross_entropy`; Szegedy et al. (2016), Sec. 7.
     """
-    _, z_top, log_rest = top_odds(logits) if odds is None else odds
-    log_beyond_top = F.softplus(log_rest - z_top)  # −log P[m]
-    nll = (z_top - logits.gather(1, target[:, None]) + log_beyond_top).squeeze(1)
+    log_p = logits.log_softmax(1)
+    nll = -log_p.gather(1, target[:, None]).squeeze(1)
     if not label_smoothing:
         return nll, nll
-    vocabulary = logits.size(1)
-    total = vocabulary * (z_top + log_beyond_top).squeeze(1) - logits.sum(1)  # −Σ_k log P[k]
-    return smoothed(nll, total, vocabulary, label_smoothing), nll
+    return smoothed(nll, -log_p.sum(1), logits.size(1), label_smoothing), nll
 
 
 def smoothed(nll: Tensor, total: Tensor, vocabulary: int, label_smoothing: float) -> Tensor:
@@ -55,33 +34,33 @@ def smoothed(nll: Tensor, total: Tensor, vocabulary: int, label_smoothing: float
     return (1 - label_smoothing) * nll + label_smoothing / vocabulary * total
 
 
-def unlikelihood(
-    logits: Tensor, tokens: Tensor, is_candidate: Tensor, odds: TopOdds | None = None
-) -> Tensor:
+def unlikelihood(logits: Tensor, tokens: Tensor, is_candidate: Tensor) -> Tensor:
     """−Σ_c log(1 − P[c]) over candidates c, (C,), in nats.
 
     Args:
         logits: (C, V).
         tokens: (C, U) int64, no token that is a candidate twice in a row.
         is_candidate: (C, U) bool.
-        odds: those of the logits, if they are known.
 
     Reference: Welleck et al. (2020), Eq. 4.
     """
-    top, z_top, log_rest = top_odds(logits) if odds is None else odds
-    log_beyond_rest = F.softplus(z_top - log_rest)  # −log(1 − P[m])
-    is_other = is_candidate & (tokens != top)
-    log_p = logits.gather(1, tokens) - log_rest - log_beyond_rest
-    top_losses = log_beyond_rest.masked_fill(~is_candidate | is_other, 0.0)
-    return (top_losses - torch.log1p(-log_p.masked_fill(~is_other, -torch.inf).exp())).sum(1)
+    p = (logits.gather(1, tokens) - logits.logsumexp(1, keepdim=True)).exp()
+    return -rest_of_one(p).log().masked_fill(~is_candidate, 0.0).sum(1)
 
 
-def adversarial_margin(features: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """δ·h (C,), by which adversarial training lowers the logits of the targets: δ is what lowers
-    w_y·h the most among all of length ε ‖w_y‖, where w_y·h > 0, and is held fixed.
+def rest_of_one(p: Tensor) -> Tensor:
+    """1 − p, or where that rounds to 0 half of the least that it can be: a candidate that is certain
+    costs 17.3 nats in float32. (The code of Welleck et al. has at least 1e-5.)"""
+    return (1 - p).clamp(min=torch.finfo(p.dtype).eps / 4)
+
+
+def adversarial_shift(features: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """δ (C, D), the vector of length ε ‖w_y‖ that lowers w_y·h the most, or 0 where w_y·h <= 0; and
+    δ·h (C,), differentiable in h, by which adversarial training lowers the logits of the targets. δ
+    is held fixed.
 
     Args:
-        features: (C, D) H, through which the margin is differentiated.
+        features: (C, D) H.
         weight: (C, D) w_y, the rows of the targets.
         epsilon: ε >= 0.
 
@@ -93,12 +72,16 @@ def adversarial_margin(features: Tensor, weight: Tensor, epsilon: float) -> Tens
     with torch.no_grad():
         direction = F.normalize(h, dim=1) * ((w * h).sum(1, keepdim=True) > 0)
         delta = -epsilon * torch.linalg.vector_norm(w, dim=1, keepdim=True) * direction
-    return (delta * h).sum(1)
+    return delta, (delta * h).sum(1)
 
 
-def soft_cap(logits: Tensor, c: float) -> Tensor:
-    """c tanh(z / c), which bounds logits to ±c, as in Gemma 2."""
-    return c * torch.tanh(logits / c)
+def nll_without_margin(nll: Tensor, margin: Tensor) -> Tensor:
+    """−log P[y] (C,), from −log P'[y] where δ·h = `margin` (C,) was added to the target's logit.
+
+    With A the sum of exp z over the other tokens, −log P'[y] = softplus(log A − z[y] − δ·h), so
+    that log A − z[y] − δ·h is −log P' + log(1 − P').
+    """
+    return F.softplus(nll + torch.log(-torch.expm1(-nll)) + margin).detach()
 
 
 def check_weights(label_smoothing: float = 0.0, **weights: float) -> None:
@@ -111,8 +94,8 @@ def check_weights(label_smoothing: float = 0.0, **weights: float) -> None:
 
 
 @dataclass
-class Likelihood:
-    """The `likelihood` of a chunk, weighted by position, with the gradient in the memory of the
+class SmoothedLikelihood:
+    """`label_smoothed_nll` of a chunk, weighted by position, with the gradient in the memory of the
     logits.
 
     Args:
@@ -125,36 +108,42 @@ class Likelihood:
     position_weight: Tensor | None = None
     predict: bool = False
 
-    def __call__(self, logits: Tensor, chunk: Chunk, odds: TopOdds | None = None) -> Values:
-        """`losses`, the summands; and `nll`, −log P[y]. `odds` as of `likelihood`."""
-        losses, nll = likelihood(logits, chunk.target, self.label_smoothing, odds)
-        if self.position_weight is not None:
-            losses = losses * self.position_weight[chunk.positions]
-        values = {"losses": losses, "nll": nll}
-        return values | {"prediction": logits.argmax(1)} if self.predict else values
+    def __call__(self, logits: Tensor, chunk: Chunk) -> Values:
+        """`losses`, the summands; and `nll`, −log P[y]."""
+        losses, nll = label_smoothed_nll(logits, chunk.target, self.label_smoothing)
+        if (omega := self.omega(chunk, logits.dtype)) is not None:
+            losses = losses * omega
+        return {"losses": losses, "nll": nll} | self.prediction(logits)
 
-    def residual_(
+    def omega(self, chunk: Chunk, dtype: torch.dtype) -> Tensor | None:
+        """The weights ω (C,) of a chunk."""
+        weights = self.position_weight
+        return None if weights is None else weights[chunk.positions].to(dtype)
+
+    def prediction(self, logits: Tensor) -> Values:
+        """The `prediction` of logits (C, V), if it is wanted."""
+        return {"prediction": logits.argmax(1)} if self.predict else {}
+
+    def value_and_grad_(
         self, logits: Tensor, chunk: Chunk, dtype: torch.dtype, scale: Tensor | float | None
-    ) -> tuple[Values, Tensor]:
+    ) -> tuple[Values, Tensor, None]:
         """The same, and `scale · dL/dz = scale · ω (P − Q)` (C, V) in `dtype`, in the memory of the
         logits."""
-        values = {"prediction": logits.argmax(1)} if self.predict else {}
-        omega = factor = None
-        if self.position_weight is not None:
-            omega = factor = self.position_weight[chunk.positions].to(logits.dtype)
+        values = self.prediction(logits)
+        omega = factor = self.omega(chunk, logits.dtype)
         if logits.is_cuda:  # elsewhere all positions have a target
             factor = torch.ones_like(logits[:, 0]) if omega is None else omega
             factor = factor.where(chunk.has_target, 0)
         if scale is not None:
             factor = (torch.ones_like(logits[:, 0]) if factor is None else factor) * scale
-        residual, nll, total = softmax_residual_(
+        grad_logits, nll, total = softmax_residual_(
             logits, chunk.target, factor, dtype, self.label_smoothing
         )
         losses = nll
         if total is not None:
             losses = smoothed(nll, total, logits.size(1), self.label_smoothing)
         values |= {"losses": losses if omega is None else losses * omega, "nll": nll}
-        return values, residual
+        return values, grad_logits, None
 
 
 def softmax_residual_(

@@ -1,4 +1,4 @@
-"""The objectives and output layers in Hugging Face transformers; nothing here needs fairseq."""
+"""Gates and output layers in Hugging Face transformers; nothing here needs fairseq."""
 
 from .output_layers import add_log_unigram, factorize_head, label_counts, load_pretrained
 

@@ -1,6 +1,7 @@
 """Gates on the output embedding of a Hugging Face transformers model, with its Trainer or in a loop.
 
-    Trainer(model, args, train_dataset=data, callbacks=[GatedHead(model, rare_fraction=0.3)])
+    gating = AggGating(vocabulary, rare_fraction=0.3, window=200)
+    Trainer(model, args, train_dataset=data, callbacks=[GatedHead(model, gating)])
 
 In a training step with labels, the `F.linear(features, W, b)` of the output layer becomes
 `functional.gated_linear`. What follows is the model's own, or that of Trainer, or the user's: the
@@ -11,7 +12,7 @@ import functools
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -26,8 +27,9 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..functional import Gates
+from ..functional.chunks import leaves_of_graph
 from ..functional.gated_linear import ReplacedLinear, gated_linear
-from ..objective import TERMS, AggObjective, AgpsObjective
+from ..gating import Gating, WindowGating
 from .output_layers import IGNORED
 
 try:
@@ -45,11 +47,9 @@ __all__ = ["GatedHead"]
 
 logger = logging.getLogger(__name__)
 
-METHODS: dict[str, Any] = {"agg": AggObjective, "agps": AgpsObjective}
-MOST_SLOTS = 64  # of the window of one epoch: they take at most 64 · 8 bytes for each token
-NAME = (
-    "_gated_head"  # of an attribute of the model, one of the schedule, and the labels' second name
-)
+MOST_EPOCH_SLOTS = 64  # of a window of one epoch: they take at most 64 · 8 bytes for each token
+# the name of an attribute of the model, of one of the schedule, and the second one of the labels
+NAME = "_gated_head"
 
 
 class GatedHead(TrainerCallback):
@@ -69,48 +69,32 @@ class GatedHead(TrainerCallback):
     Args:
         model: of transformers, with a linear output layer, tied or not, with or without bias; or of
             PEFT, where this layer trains (`modules_to_save`).
-        method: "agg" or "agps".
+        gating: the rule, such as an `AggGating` over the rows of the output layer. If it excludes
+            no tokens, then the model's padding, begin and end of a sequence are never rare. With
+            Trainer, a window that is not given is one epoch, if its length is known, in at most 64
+            parts, the oldest of which is forgotten at a time.
         tokenizer: that of the model, a fast one, or its processor. Its special and reserved tokens
             and the rows beyond its vocabulary are then never rare either; they would fill the rare
             group.
-        excluded: tokens that are never rare; by default the model's padding, begin and end of a
-            sequence.
-        **options: those of the method's objective, such as `rare_fraction=0.3`, but for terms of
-            the loss. With Trainer, the window is by default one epoch, if its length is known, in
-            at most 64 parts, the oldest of which is forgotten at a time.
 
     Raises:
         UserError: the gates would not be right for the model; mostly in the first step.
-        ValueError, TypeError: an option is out of its range, missing, or another method's.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        method: str = "agg",
-        *,
-        tokenizer: Any = None,
-        excluded: Iterable[int] | None = None,
-        **options: Any,
-    ) -> None:
-        given = {name: value for name, value in options.items() if value is not None}
-        terms = sorted(given.keys() & {"label_smoothing", *TERMS})
-        if method not in METHODS or terms:
-            raise ValueError(
-                "GatedHead: expected agg or agps, without terms of the loss, which is the model's "
-                f"own; got {', '.join([method, *terms])} (docs/huggingface.md)"
-            )
+    def __init__(self, model: Any, gating: Gating, *, tokenizer: Any = None) -> None:
         self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
         attributes, self._mark = vars(model), (id(model), id(self))
         if attributes.get(NAME, self._mark)[0] == id(model) and NAME in attributes:
             raise UserError("GatedHead: this model already has one; remove() it first")
-        vocabulary = len(self._head().weight)
-        mask = torch.zeros(vocabulary, dtype=torch.bool)
-        mask[_special_tokens(model, tokenizer, excluded, vocabulary)] = True
-        self.objective = METHODS[method](vocabulary, ignore_index=IGNORED, excluded=mask, **given)
-        self._takes_epoch = method == "agg" and "window" not in given
-        self._has_loss = self._has_stepped = False  # in the update under way
-        self._is_used = self._is_checked = self._has_warned = False
+        self.gating = gating
+        self._check_rows(self._head().weight)
+        special = _special_tokens(model, tokenizer, gating.excluded is None, gating.vocabulary)
+        mask = torch.zeros(gating.vocabulary, dtype=torch.bool)
+        mask[special] = True
+        known = gating.excluded
+        gating.excluded = mask if known is None else known | mask.to(known.device)
+        self._updates_of_epoch: int | None = None
+        self._is_used = self._is_checked = self._has_stepped = self._has_warned = False
         self._step_hook: RemovableHandle | None = None
         self._signature = inspect.signature(model.forward)
         bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
@@ -123,7 +107,7 @@ class GatedHead(TrainerCallback):
 
     def remove(self) -> None:
         """Restores the model as it was before; a second call does nothing."""
-        self._end_update()
+        self.roll_back_update()
         attributes = vars(self.model)
         if attributes.get(NAME) == self._mark:
             del attributes[NAME]
@@ -172,7 +156,8 @@ class GatedHead(TrainerCallback):
         target = (labels if target is None else target).to(head.weight.device)
         if self._step_hook is None:
             self._step_hook = register_optimizer_step_post_hook(self._note_step)
-        self._has_loss, self._is_used, gates = True, False, self.objective.micro_batch(target).gates
+        self.gating.continue_update()  # the optimizers of this model have not stepped
+        self._is_used, gates = False, self.gating(target)
         mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
         attributes, before = vars(head), vars(head).get("forward")
         attributes["forward"] = functools.partial(_forward_within, mode, head.forward)
@@ -197,24 +182,40 @@ class GatedHead(TrainerCallback):
         bias: Tensor | None = None,
     ) -> Tensor:
         """The logits."""
-        rows, vocabulary, positions = len(weight), self.objective.vocabulary, features.shape[:-1]
-        if rows != vocabulary or hasattr(weight, "device_mesh"):
-            raise UserError(
-                f"GatedHead: found {rows} rows in the output embedding, expected {vocabulary}, all "
-                "in this process; resize it before GatedHead is made, and do not shard it"
-            )
+        self._check_rows(weight)
+        positions = features.shape[:-1]
         if positions not in (target.shape, (target.numel(),)):
             raise UserError(
                 f"GatedHead: found logits of the positions {(*positions,)} for the labels "
                 f"{(*target.shape,)}; expected those of all labels (logits_to_keep=0)"
             )
-        if not self._is_checked and self.objective.counter is not None:
-            self.objective.check_workers(features)
+        if not self._is_checked and self.gating.counter is not None:
+            self._check_workers(features)
         self._is_used, target = True, target.reshape(positions)
         logits = gated_linear(features, weight, bias, target, gates)
         if not self._is_checked and logits.requires_grad:
             logits.register_hook(functools.partial(self._check_targets, target))
         return logits
+
+    def _check_rows(self, weight: Tensor) -> None:
+        rows, vocabulary = len(weight), self.gating.vocabulary
+        if rows != vocabulary or hasattr(weight, "device_mesh"):
+            raise UserError(
+                f"GatedHead: found {rows} rows in the output embedding, expected {vocabulary}, as "
+                "the rule has it, all in this process; resize it before both are made, and do not "
+                "shard it"
+            )
+
+    def _check_workers(self, features: Tensor) -> None:
+        """UserError for the features of a model that works on one batch in several workers, if it
+        is not known which. (FSDP gathers its parameters before.)"""
+        if torch.distributed.is_initialized() and self.gating.process_group is None:
+            if any(hasattr(leaf, "device_mesh") for leaf in leaves_of_graph(features)):
+                raise UserError(
+                    "GatedHead: found a model with sharded parameters, whose workers may have the "
+                    "same batch; expected process_group of the rule, the workers with batches of "
+                    'their own, such as mesh["dp"].get_group()'
+                )
 
     def _check_targets(self, target: Tensor, gradient: Tensor) -> None:
         """Called with dL/dlogits (..., V) of the first backward pass."""
@@ -231,24 +232,24 @@ class GatedHead(TrainerCallback):
     # The updates of a training
 
     def commit_update(self) -> None:
-        """Ends an update in a loop of your own, as `Objective.commit_update`; does nothing where
+        """Ends an update in a loop of your own, as `Gating.commit_update`; does nothing where
         `accelerator.accumulate` lets accelerate's optimizer do nothing."""
         if GradientState().sync_gradients or self._has_stepped:
-            if not self._has_loss:
+            if not self.gating.is_under_way:
                 raise UserError(
                     "GatedHead: found no step of the model with labels in this update; train it, and "
                     "no copy, by its own forward, which fused losses as of TRL replace"
                 )
             self._end_update()
-            self.objective.commit_update()
+            self.gating.commit_update()
 
     def roll_back_update(self) -> None:
-        """Ends an update whose step was skipped, as `Objective.roll_back_update`."""
+        """Ends an update whose step was skipped, as `Gating.roll_back_update`."""
         self._end_update()
-        self.objective.roll_back_update()
+        self.gating.roll_back_update()
 
     def _end_update(self) -> None:
-        self._has_loss = self._has_stepped = False
+        self._has_stepped = False
         if self._step_hook is not None:
             self._step_hook.remove()
             self._step_hook = None
@@ -259,7 +260,8 @@ class GatedHead(TrainerCallback):
         weight = self.model.get_output_embeddings().weight
         for group in optimizer.param_groups:
             self._has_stepped |= not parameters.isdisjoint(group["params"])
-            beta2 = group.get("betas", (0, 0))[1]
+            betas = group.get("betas")
+            beta2 = betas[1] if isinstance(betas, tuple | list) else 0
             if beta2 >= 0.999 and weight in {*group["params"]} and not self._has_warned:
                 self._has_warned = True
                 logger.warning(
@@ -269,21 +271,17 @@ class GatedHead(TrainerCallback):
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own."""
-        return self.objective.state_dict()
+        return self.gating.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned, but for the window, which is as the options say.
+        """Restores what `state_dict` returned.
 
-        ValueError for another vocabulary; the state of another method leaves the window empty.
+        ValueError for another vocabulary; the state of another rule leaves the window empty.
         """
-        counter = self.objective.counter
-        window = None if counter is None else counter.window
-        if state.keys() == self.objective.state_dict().keys():
-            self.objective.load_state_dict(dict(state))
+        if state.keys() == self.gating.state_dict().keys():
+            self.gating.load_state_dict(dict(state))
         else:
-            logger.warning("GatedHead: found no counts of its method; their window starts empty")
-        if counter is not None and window is not None:
-            counter.resize(window)
+            logger.warning("GatedHead: found no counts of its rule; their window starts empty")
 
     # The events of Trainer
 
@@ -300,19 +298,29 @@ class GatedHead(TrainerCallback):
         self.roll_back_update()
         source = getattr(loader, "base_dataloader", loader)  # of accelerate, around that of torch
         source.collate_fn = functools.partial(_copy_labels, source.collate_fn)
-        counter = self.objective.counter
-        if counter is not None and self._takes_epoch and has_length(loader):
-            counter.most_slots = MOST_SLOTS
-            counter.resize(max(1, -(-len(loader) // args.gradient_accumulation_steps)))
-        if counter is not None and counter.window >= state.max_steps:
-            logger.warning(
-                f"GatedHead: found a window of {counter.window} updates in a training of "
-                f"{state.max_steps}; choose a shorter one (docs/method.md)"
-            )
+        gating, self._updates_of_epoch = self.gating, None
+        if has_length(loader):
+            steps = args.gradient_accumulation_steps
+            self._updates_of_epoch = max(1, -(-len(loader) // steps))
+            self.on_epoch_begin(args, state, control)
+        if isinstance(gating, WindowGating):
+            window = gating.counter.window or 1
+            if gating.takes_epoch and self._updates_of_epoch is not None:
+                gating.counter.most_slots = MOST_EPOCH_SLOTS
+            if window >= state.max_steps:
+                logger.warning(
+                    f"GatedHead: found a window of {window} updates in a training of "
+                    f"{state.max_steps}; choose a shorter one (docs/method.md)"
+                )
         attributes = vars(getattr(schedule, "scheduler", schedule))
         if state.global_step > 0:
             self.load_state_dict(attributes.get(NAME, {}))
         attributes[NAME] = _Saved(self)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tells the rule of an epoch that begins."""
+        if self._updates_of_epoch is not None:
+            self.gating.start_epoch(int((state.epoch or 0) + 1e-6) + 1, self._updates_of_epoch)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends an update."""
@@ -357,23 +365,20 @@ def _copy_labels(collate: Callable[[list[Any]], Any], examples: list[Any]) -> An
     return batch if "labels" not in batch else {**batch, NAME: batch["labels"]}
 
 
-def _special_tokens(model: Any, tokenizer: Any, excluded: Any, vocabulary: int) -> list[int]:
-    """Those that are excluded, by default by the configuration, and those that a tokenizer knows."""
-    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+def _special_tokens(model: Any, tokenizer: Any, of_model: bool, vocabulary: int) -> list[int]:
+    """Those that the model's configuration knows, if wanted, and those that a tokenizer knows."""
+    names = ("pad_token_id", "bos_token_id", "eos_token_id") if of_model else ()
     found = [getattr(model.config.get_text_config(), name, None) for name in names]
     flat = [token for one in found for token in (one if isinstance(one, list) else [one])]
-    known = [token for token in flat if token is not None and 0 <= token < vocabulary]
-    tokens = {*(known if excluded is None else excluded)}
+    tokens = {token for token in flat if token is not None and 0 <= token < vocabulary}
     if tokenizer is not None:
         tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
         backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if not hasattr(backend, "to_str"):
             raise UserError(
                 f"GatedHead: found the slow tokenizer {type(tokenizer).__name__}; expected a fast "
-                "one, as AutoTokenizer loads it, or its tokens as excluded=[…]"
+                "one, as AutoTokenizer loads it, or a rule with its tokens as `excluded`"
             )
         listed = TokenizerVocabulary.parse(backend.to_str(), Path("tokenizer"), vocabulary)
         tokens |= {*listed.special_ids, *listed.unused}
-    if min(tokens, default=0) < 0:
-        raise ValueError(f"expected excluded in [0, {vocabulary}), got {min(tokens)}")
     return [*tokens]

@@ -71,8 +71,10 @@ class TokenCounter(nn.Module):
 
     def resize(self, window: int) -> None:
         """Sets K >= 1; a smaller one forgets the oldest updates."""
-        if window < 1:
-            raise ValueError(f"TokenCounter: expected a window of at least 1 update, got {window}")
+        if not isinstance(window, int) or window < 1:
+            raise ValueError(
+                f"expected a window of at least 1 update, a whole number, got {window}"
+            )
         self.window = window
         self._evict()
 
@@ -170,7 +172,8 @@ class TokenCounter(nn.Module):
         return (state | window,)
 
     def set_extra_state(self, saved: tuple[dict[str, Any]]) -> None:
-        """Restores a state of `get_extra_state`, its window included, from any device.
+        """Restores a state of `get_extra_state` from any device; the window K stays that of this
+        counter.
 
         ValueError for another vocabulary, or if only one of the two has a window.
         """
@@ -190,7 +193,6 @@ class TokenCounter(nn.Module):
         if state["window"] is None:
             self.appearances.copy_(state["appearances"])
             return
-        self.resize(state["window"])
         self.appearances.zero_()
         for packed, updates in saved_slots(state):
             self._slots.append((packed, updates))
@@ -199,6 +201,7 @@ class TokenCounter(nn.Module):
         if self._slots:  # the last one may have room
             packed, updates = self._slots.pop()
             self._store(torch.zeros_like(self._open).index_add_(0, *unpack(packed)), updates)
+        self._evict()
 
 
 def saved_slots(state: dict[str, Any]) -> list[tuple[bytes, int]]:

@@ -26,6 +26,7 @@ from transformers.utils import logging
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.files import write_json
+from agg_fairseq.gating import AggGating
 from agg_fairseq.integrations import add_log_unigram
 from agg_fairseq.integrations.transformers import GatedHead
 from agg_fairseq.result import SeedValues, format_table
@@ -175,7 +176,8 @@ def train_and_measure(
         )
     end = None
     if window:
-        end = GatedHead(model, rare_fraction=0.3, window=window).commit_update
+        gating = AggGating(len(weight), rare_fraction=0.3, window=window)
+        end = GatedHead(model, gating).commit_update
     train(model, blocks, updates, FURTHER_RATE, beta2, end)
     folder = runs / f"{seed}-model"
     save(model, tokenizer, folder)

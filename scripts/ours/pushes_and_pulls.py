@@ -25,7 +25,7 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
 from agg_fairseq.fairseq_plugin.models import build_model
-from agg_fairseq.functional import gated_cross_entropy
+from agg_fairseq.functional import SmoothedLikelihood, chunked
 from agg_fairseq.functional.chunks import chunk_rows
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
@@ -126,11 +126,13 @@ def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
         torch.manual_seed(1)  # of dropout: the same for each model
         for sample in samples:
             model.zero_grad()
-            features = layers.features_of_output(model, sample["net_input"], layer)
+            with layers.replaced_output_layer(model.decoder, lambda features: features):
+                features = model(**sample["net_input"])[0]
             weight, bias = layer.weight, getattr(layer, "bias", None)
             kept = sample["target"] != task.target_dictionary.pad()
             h, y = features[kept], sample["target"][kept]
-            gated_cross_entropy(h, weight, y, linear_bias=bias).backward()
+            loss, _ = chunked(SmoothedLikelihood(), h, weight, y, bias=bias)
+            (loss / len(y)).backward()
             targets += len(y)
             torch.nn.utils.clip_grad_norm_(parameters, optimization["clip_norm"] or math.inf)
             v = state["exp_avg_sq"].lerp(weight.grad.square(), 1 - beta2)

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from agg_fairseq.f2 import FactorizedSoftmax, mefmax
 from agg_fairseq.files import write_json
-from agg_fairseq.functional import forgetting, forgotten, log_unigram
-from agg_fairseq.objective import AggObjective, AgpsObjective
+from agg_fairseq.functional import forgetting, forgotten, gated_linear, log_unigram
+from agg_fairseq.gating import AggGating, AgpsGating, Gating
 from agg_fairseq.result import SeedValues, format_table
 
 from ..data import python_documentation
@@ -135,16 +135,15 @@ class OutputLayer:
 
     def __init__(self, method: str, weight: Tensor, counts: Tensor, epoch: int) -> None:
         """Method is mle, agg, agps, f2 or bias; `epoch` is a number of updates."""
-        self.weight, self.bias, self.objective, self.factorized = weight, 0.0, None, None
+        self.weight, self.bias, self.factorized = weight, None, None
         vocabulary = len(counts)
+        self.gating = Gating(vocabulary)
         special = torch.arange(vocabulary) == 0  # <unk> is gated like any other rare token
         if method == "agg":
-            self.objective = AggObjective(
-                vocabulary, rare_fraction=0.3, window=epoch, excluded=special
-            )
+            self.gating = AggGating(vocabulary, rare_fraction=0.3, window=epoch, excluded=special)
         elif method == "agps":
             rank = round(0.7 * vocabulary)
-            self.objective = AgpsObjective(
+            self.gating = AgpsGating(
                 vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
             )
         elif method == "f2":
@@ -154,18 +153,16 @@ class OutputLayer:
 
     def loss(self, features: Tensor, target: Tensor) -> Tensor:
         """The mean over targets (B, T)."""
-        if self.objective is not None:
-            return self.objective(features, self.weight, target).loss / target.numel()
         if self.factorized is not None:
             return self.factorized(features, target).loss
-        logits = features @ self.weight.T + self.bias
+        logits = gated_linear(features, self.weight, self.bias, target, self.gating(target))
         return F.cross_entropy(logits.flatten(0, 1), target.flatten())
 
     def log_prob(self, features: Tensor) -> Tensor:
         """(B, T, V)."""
         if self.factorized is not None:
             return self.factorized.log_prob(features)
-        return (features @ self.weight.T + self.bias).log_softmax(-1)
+        return F.linear(features, self.weight, self.bias).log_softmax(-1)
 
 
 @torch.no_grad()
@@ -228,8 +225,8 @@ def train(text: str, options: dict) -> dict:
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        if layer.objective is not None:
-            layer.objective.commit_update()
+        if layer.factorized is None:
+            layer.gating.commit_update()
         if update in checks:
             found = evaluate(model, layer, valid, token_bins)
             nll = sum(found["nll"]) / sum(found["targets"])

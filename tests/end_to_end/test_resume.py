@@ -269,7 +269,7 @@ def test_counts_are_right_with_another_number_of_workers(order, lm_data, tmp_pat
             expected.setdefault(line["update"], []).extend(line["tokens"])
     state = saved(run)["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     assert state["open_update"] == max(expected) == 7
-    (counter,) = state["objective"]["counter._extra_state"]
+    (counter,) = state["gating"]["counter._extra_state"]
     assert counter["window"] == len(slots := saved_slots(counter)) == 4
     for update, (packed, _) in enumerate(slots, 3):
         tokens, times = unpack(packed)

@@ -91,7 +91,7 @@ def copy_tensors(trainer):
         found["weights"][name] = parameter.detach().clone()
         found["gradients"][name] = parameter.grad.clone()
     criterion = trainer.get_criterion()
-    counts = vars(criterion.objective.counter or criterion.objective)
+    counts = vars(criterion.gating.counter or criterion.gating)
     for name, tensor in (*counts.items(), *criterion.named_buffers()):
         if torch.is_tensor(tensor):
             found["counts"][name] = tensor.clone()

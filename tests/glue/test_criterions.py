@@ -3,7 +3,6 @@ and trainer."""
 
 import math
 import re
-import types
 
 import pytest
 import torch
@@ -63,10 +62,11 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
         bits = found["adv_loss"] + 0.5 * found["ul_loss"]
         assert found["loss"] == pytest.approx(bits + 3 * found["cosreg"] / math.log(2), abs=4e-3)
 
-    objective, parameters = criterion.objective, list(model.parameters())
+    gating, parameters = criterion.gating, list(model.parameters())
+    weights = gating(target, is_dummy=True) if name == "face" else None
     naive = naive_gated_cross_entropy(
-        features, weight, target, gates=objective.gates(target), ul_alpha=0.5, adv_epsilon=0.4,
-        position_weight=objective.micro_batch(target, True).position_weight, ignore_index=pad,
+        features, weight, target, gates=gating.gates(target), ul_alpha=0.5, adv_epsilon=0.4,
+        position_weight=weights, ignore_index=pad,
         candidates=previous_tokens(target, pad),
         label_smoothing=smoothing * len(weight) / (len(weight) - 1),  # of fairseq
     )  # fmt: skip
@@ -99,7 +99,7 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     """Neither dummy batches nor validation are counted. Special tokens are never rare."""
     options = ("--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3)
     trainer, _ = build_trainer(lm_data, *options)
-    objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
+    gating, dictionary = trainer.criterion.gating, trainer.task.target_dictionary
     data = batches(trainer.cfg, trainer.task)
 
     def counts(group):
@@ -109,12 +109,12 @@ def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     # an empty batch: fairseq repeats its first as a dummy
     trainer.train_step([data[0], data[1], {}])
     assert "rare_tokens" not in trainer.valid_step(data[5])
-    assert torch.equal(objective.counter.current, counts(data[:2]))
-    assert objective.gates(None) is None
+    assert torch.equal(gating.counter.current, counts(data[:2]))
+    assert gating.gates(None) is None
     trainer.train_step(data[2:5])
-    assert torch.equal(objective.counter.appearances, counts(data[:2]))
-    assert torch.equal(objective.counter.current, counts(data[2:5]))
-    rare = objective.gates(None).rare
+    assert torch.equal(gating.counter.appearances, counts(data[:2]))
+    assert torch.equal(gating.counter.current, counts(data[2:5]))
+    rare = gating.gates(None).rare
     assert rare.any() and not rare[: dictionary.nspecial].any()
 
 
@@ -123,9 +123,9 @@ def test_a_static_group_is_fixed_after_its_epoch(lm_data):
     trainer, _ = build_trainer(lm_data, *options)
     criterion, data = trainer.criterion, batches(trainer.cfg, trainer.task)[:1]
     for epoch in (2, 2, 2, 3):
-        criterion.train_iterator.epoch = epoch
+        criterion.gating.start_epoch(epoch, 9)
         trainer.train_step(data)
-        assert (criterion.objective.static_rare is not None) == (epoch == 3)
+        assert (criterion.gating.static_rare is not None) == (epoch == 3)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,7 @@ def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
     trainer, iterator = build_trainer(lm_data, "--criterion", "agg", *options)
     skips = trainer.cfg.optimization.skip_remainder_batch
     epoch = GroupedIterator(iterator.next_epoch_itr(), frequency, skips)
-    trainer.criterion.start_update(0)
-    assert trainer.criterion.objective.counter.window == len(list(epoch))
+    assert trainer.criterion.gating.counter.window == len(list(epoch))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_what_is_told_before_the_training(lm_data, caplog, alpha, level, epochs)
     trainer, _ = build_trainer(f"{lm_data}:{lm_data}", *options)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
-    rare = (counts / updates < alpha) & ~trainer.criterion.objective.excluded & (counts > 0)
+    rare = (counts / updates < alpha) & ~trainer.criterion.gating.excluded & (counts > 0)
     token_share, target_share = rare.sum() / (counts > 0).sum(), counts[rare].sum() / counts.sum()
     assert f"alpha {alpha} and epochs of {updates} updates, {token_share:.1%}" in record.message
     assert f" and {target_share:.1%} of the targets" in record.message and record.levelname == level
@@ -164,12 +163,14 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU
     here, on which counting ends."""
     sample = {"net_input": {}, "target": torch.ones(1, 2).long().to("meta"), "ntokens": 2}
-    for name in ("agg", "freeze_rare"):
-        _, task, model, criterion = build(lm_data, "--criterion", name)
+    for name, *options in (("agg",), ("freeze_rare", "--freeze-parts", "bc")):
+        _, task, model, criterion = build(lm_data, "--criterion", name, *options)
+        if options:
+            criterion.set_rare(criterion.rare | True)
         with pytest.raises((RuntimeError, TypeError)):  # of the counts; of the model
             task.train_step(sample, model.to("meta"), criterion, None, 0)
-        tensors = [*criterion.buffers()]
-        tensors += [criterion.objective.counter.current] if name == "agg" else []
+        tensors = [*criterion.gating.buffers()]
+        tensors += [criterion.gating.counter.current] if name == "agg" else []
         assert tensors and {tensor.device.type for tensor in tensors} == {"meta"}
 
 
@@ -208,25 +209,25 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
     (folder / "__init__.py").write_text(code)
     options = "--optimizer adam --cpu --max-update 2 --no-save --log-format json --log-interval 1"
-    criterion = ("--criterion", "last_token", "--ul-alpha", 0.1)
+    criterion = ("--criterion", "power", "--gate-power", 0.3, "--ul-alpha", 0.1)
     printed = called("train", lm_data, "--user-dir", folder, *LM, *criterion, *options.split())
     assert '"num_updates": "2"' in printed and '"ul_loss"' in printed
+    assert '"rare_tokens"' in printed and "epochs of" in printed
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("agg", {"agg_window": 9}), ("agps", {"agps_rare_rank": 36}), ("freeze_rare", {})],
+    [("agps", {"agps_rare_rank": 36}), ("freeze_rare", {})],
 )
 def test_counts_fit_a_criterion_on_a_gpu(name, options, monkeypatch, caplog):
     """fairseq's trainer moves a criterion first, and the counts come later, on the CPU; `meta`
     stands for a GPU."""
     made = criterion(name, OutputLayerTask(64), **options).to("meta")
     monkeypatch.setattr(made, "count_targets", lambda *_: torch.arange(64))
-    made.train_iterator = types.SimpleNamespace(epoch=1)
-    monkeypatch.setattr(made, "_updates_of_epoch", lambda: 100, raising=False)
     caplog.set_level("INFO")
-    made.prepare()
+    made.on_training_data(1)
     if name == "agps":
-        assert made.objective.rare.device.type == "meta"
+        made.gating.to("meta")
+        assert made.gating.gates(None).g1.device.type == "meta"
     else:
         assert "are rare" in caplog.text

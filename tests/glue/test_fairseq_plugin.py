@@ -118,7 +118,7 @@ def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     trainer, _ = build_trainer(lm_data, "--criterion", name)
     first, second, third, *_ = batches(trainer.cfg, trainer.task)
     trainer.train_step([first])
-    counter, task = trainer.criterion.objective.counter, trainer.task
+    counter, task = trainer.criterion.gating.counter, trainer.task
     settled = counter.current.clone()
 
     def micro_batch(batch):
@@ -157,8 +157,8 @@ def test_the_state_of_another_criterion_is_left_out(lm_data, caplog):
             criterion.start_update(2)
         assert f"{name}: restored the counts" in caplog.text and "start empty" not in caplog.text
         assert f"{name}: left out the state of the checkpoint" in caplog.text
-        counts = whole.objective.counter.appearances
-        assert resumed.objective.counter.appearances.equal(counts) and counts.any()
+        counts = whole.gating.counter.appearances
+        assert resumed.gating.counter.appearances.equal(counts) and counts.any()
 
 
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
@@ -168,7 +168,7 @@ def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     other, told = trainer.task.build_criterion(trainer.cfg.criterion), []
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.start_update = lambda update, name=name: told.append((name, update))
-        criterion.objective.sum_counts = lambda name=name: told.append((name, "step"))
+        criterion.gating.sum_counts = lambda name=name: told.append((name, "step"))
         criterion.on_weights_changed = lambda *_, name=name: told.append((name, "changed"))
     trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
     assert told == [("trains", 0), ("trains", "step"), ("trains", "changed")]
@@ -244,7 +244,7 @@ def test_counts_are_of_what_is_trained_on(kind, options, lm_data, mt_data, tmp_p
     for batch in trainer.get_train_iterator(1).next_epoch_itr(shuffle=False):
         expected += torch.bincount(batch["target"].flatten(), minlength=len(expected))
     expected[task.target_dictionary.pad()] = 0
-    assert trainer.criterion.objective.counts.equal(expected)
+    assert trainer.criterion.gating.counts.equal(expected)
     trainer.consolidate_optimizer()  # builds it
     if kind == "lm":
         assert model.decoder.output_projection.counts.equal(expected)

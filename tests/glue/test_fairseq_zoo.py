@@ -122,7 +122,7 @@ def test_tasks_train_as_with_the_criterion_of_fairseq(task, name, mt_data):
     if name == "agg":
         pairs = sample.values() if "target" not in sample else [sample]
         tokens = sum(int((pair["target"] != 1).sum()) for pair in pairs)
-        assert int(trainer.criterion.objective.counter.current.sum()) == tokens
+        assert int(trainer.criterion.gating.counter.current.sum()) == tokens
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def test_unused_parameters_are_looked_for(lm_data, name):
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         wrapped = nn.parallel.DistributedDataParallel(trainer.model, find_unused_parameters=True)
-        trainer.criterion.objective.roll_back_update()  # DDP has written the weights
+        trainer.criterion.gating.roll_back_update()  # DDP has written the weights
         for _ in range(2):
             trainer.model.zero_grad()
             trainer.criterion(wrapped, sample)[0].backward()

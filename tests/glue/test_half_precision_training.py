@@ -127,7 +127,7 @@ def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoi
     """The next attempt has the gates of the updates that did take place."""
     options = (*AGG, *MODES[mode], "--update-freq", frequency, *current)
     trainer, _ = small_trainer(lm_data, *options)
-    agg, done, attempted = trainer.criterion.objective, [], 0
+    agg, done, attempted = trainer.criterion.gating, [], 0
     for samples, happened in attempts(trainer, mode, 7, spoil, frequency):
         attempted += 1
         window, gates = done[-3:], agg.gates(None)
@@ -176,5 +176,5 @@ def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
     assert resumed.get_num_updates() == 4
     assert trained(resumed, 6) == trained(whole, 6)
     assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
-    if (counter := whole.criterion.objective.counter) is not None:
-        assert resumed.criterion.objective.counter.appearances.equal(counter.appearances)
+    if (counter := whole.criterion.gating.counter) is not None:
+        assert resumed.criterion.gating.counter.appearances.equal(counter.appearances)

@@ -22,12 +22,13 @@ from tests.small_trainings import (
 
 def test_agps_counts_the_target_side(mt_data):
     trainer, _ = build_trainer(mt_data, *EVERY_CRITERION["agps"], base=MT)
-    objective, dictionary = trainer.criterion.objective, trainer.task.target_dictionary
-    assert objective.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"}
-    assert torch.equal(objective.counts, target_counts(mt_data, dictionary))
+    gating, dictionary = trainer.criterion.gating, trainer.task.target_dictionary
+    assert gating.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"}
+    assert torch.equal(gating.counts, target_counts(mt_data, dictionary))
     # `w0` is of the source side alone, like 'happiness' in the paper
-    assert objective.rare_rank == 20 and objective.rare[dictionary.index("w0")]
-    assert not objective.rare[: dictionary.nspecial].any()
+    rare = gating.gates(None).rare
+    assert gating.rare_rank == 20 and rare[dictionary.index("w0")]
+    assert not rare[: dictionary.nspecial].any()
 
 
 def test_frozen_rows_stay_bit_identical_until_they_are_released(lm_data):

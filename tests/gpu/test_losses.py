@@ -11,12 +11,13 @@ from agg_fairseq import f2
 from agg_fairseq.f2 import FactorizedSoftmax, TokenClasses, factorized_cross_entropy
 from agg_fairseq.functional import (
     Gates,
+    TrainingLoss,
     chunks,
     cosine_regularizer,
     naive_gated_cross_entropy,
     previous_tokens,
 )
-from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
+from agg_fairseq.gating import AggGating, AgpsGating, Gating
 from agg_fairseq.optim import EmbeddingAdam
 from tests.losses import gated
 from tests.pretend_cuda import there
@@ -198,45 +199,45 @@ def test_factorized_cross_entropy(layout, smoothing, merged, dtype, sizes, devic
 # Updates, states, bits and waits
 
 
-def objectives():
+def rules():
     counts = torch.randint(0, 50, (V,))
     return {
-        "mle": lambda: Objective(V, ul_alpha=0.5, cosreg_gamma=1.0),
-        "agg": lambda: AggObjective(V, rare_fraction=0.3, window=3),
-        "agg alpha": lambda: AggObjective(V, alpha=0.05, window=3, count_current_batch=True),
-        "agps": lambda: AgpsObjective(V, rare_rank=2000, counts=counts),
+        "mle": lambda: Gating(V),
+        "agg": lambda: AggGating(V, rare_fraction=0.3, window=3),
+        "agg alpha": lambda: AggGating(V, alpha=0.05, window=3, count_current_batch=True),
+        "agps": lambda: AgpsGating(V, rare_rank=2000, counts=counts),
     }
 
 
-def trained(objective, device, updates, weight=None, start=0):
+def trained(gating, device, updates, weight=None, start=0):
     """The losses and the output embedding after some updates of Adam."""
     if weight is None:
         generator = torch.Generator().manual_seed(1)
         weight = torch.nn.Parameter((torch.randn(V, D, generator=generator) * 0.2).to(device))
     optimizer = EmbeddingAdam([{"params": [weight]}], lr=1e-2, betas=(0.0, 0.0), eps=1e-3)
-    losses = []
+    losses, training_loss = [], TrainingLoss(ul_alpha=0.5, cosreg_gamma=1.0)
     for update in range(start, start + updates):
         torch.manual_seed(update)
         h, y = torch.randn(B, STEPS, D).to(device), targets().to(device)
-        loss = objective(h, weight, y).loss / y.numel()
+        loss = training_loss(h, weight, y, gates=gating(y)).loss / y.numel()
         weight.grad = None
         loss.backward()
         optimizer.step()
-        objective.commit_update()
+        gating.commit_update()
         losses.append(loss.item())
     return losses, weight
 
 
 @pytest.mark.parametrize("name", ["mle", "agg", "agg alpha", "agps"])
 def test_updates_on_the_gpu_are_those_of_the_cpu(name, device):
-    make = objectives()[name]
+    make = rules()[name]
     results = []
     for place in ("cpu", device):
-        objective = make()
-        losses, weight = trained(objective, place, 8)
+        gating = make()
+        losses, weight = trained(gating, place, 8)
         results.append((losses, weight.detach().cpu()))
-        if objective.counter is not None:
-            results[-1] += (objective.counter.appearances.cpu(),)
+        if gating.counter is not None:
+            results[-1] += (gating.counter.appearances.cpu(),)
     assert_close(results[1][0], results[0][0], rtol=1e-4, atol=0)
     assert errors([results[1][1]], [results[0][1]])[0] < 1e-3
     if len(results[0]) > 2:
@@ -245,7 +246,7 @@ def test_updates_on_the_gpu_are_those_of_the_cpu(name, device):
 
 @pytest.mark.parametrize("order", ["loaded on the device", "loaded, then moved"])
 def test_a_state_goes_on_where_it_was_saved(order, device, tmp_path):
-    make = objectives()["agg"]
+    make = rules()["agg"]
     whole, first = make(), make()
     expected, _ = trained(whole, device, 6)
     _, weight = trained(first, device, 4)
@@ -311,14 +312,14 @@ def waits(device):
 
 @pytest.mark.parametrize("name", ["mle", "agg", "agg alpha", "agps"])
 def test_nothing_waits_between_forward_and_backward(name, device, waits):
-    objective = objectives()[name]().to(device)
-    trained(objective, device, 3)
+    gating, training_loss = rules()[name]().to(device), TrainingLoss(ul_alpha=0.5)
+    trained(gating, device, 3)
     h, y = torch.randn(B, STEPS, D, device=device), targets().to(device)
     weight = torch.randn(V, D, device=device, requires_grad=True)
-    micro_batch = objective.micro_batch(y)
+    gates = gating(y)
 
     def step():
-        output = objective(h, weight, y, micro_batch=micro_batch, denominator=y.numel())
+        output = training_loss(h, weight, y, gates=gates, denominator=y.numel())
         (output.loss / y.numel()).backward()
 
     assert waits(step) == []

@@ -171,8 +171,7 @@ def test_trainer(options, device, tmp_path):
     import torch
     from transformers import Trainer, TrainingArguments
 
-    from agg_fairseq.integrations.transformers import GatedHead
-    from tests.small_transformers import VOCABULARY, gpt2
+    from tests.small_transformers import VOCABULARY, gated_head, gpt2
 
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(2, VOCABULARY, (64, 24), generator=generator)
@@ -180,14 +179,14 @@ def test_trainer(options, device, tmp_path):
     losses = {}
     for name, given in {
         "plain": None,
-        "agg": {"method": "agg", "rare_fraction": 0.3, "window": 5},
+        "agg": {"rare_fraction": 0.3, "window": 5},
     }.items():
         model = gpt2()
         arguments = TrainingArguments(
             str(tmp_path / name), per_device_train_batch_size=8, max_steps=10, learning_rate=1e-2,
             report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=device == "cpu", **options,
         )  # fmt: skip
-        callbacks = [] if given is None else [GatedHead(model, **given)]
+        callbacks = [] if given is None else [gated_head(model, **given)]
         trainer = Trainer(model, arguments, train_dataset=examples, callbacks=callbacks)
         losses[name] = trainer.train().training_loss
     assert losses["agg"] == pytest.approx(losses["plain"], rel=0.2)

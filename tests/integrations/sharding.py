@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from agg_fairseq.integrations.transformers import GatedHead
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
+from agg_fairseq.gating import AgpsGating
+from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer, untied
 
 UPDATES, ROWS = 6, 4
 WORKERS = int(os.environ.get("WORLD_SIZE", "1"))
@@ -40,7 +40,7 @@ def sharded(model):
 
 MODELS = {"tied": lambda: gpt2(n_layer=2), "untied": untied, "agps": lambda: gpt2(n_layer=2)}
 AGG = {"rare_fraction": 0.3}
-AGPS = {"method": "agps", "rare_rank": 20, "mu1": 60, "mu2": 8}
+AGPS = {"rule": AgpsGating, "rare_rank": 20, "mu1": 60, "mu2": 8}
 PAIRS = [
     ("agps", DistributedDataParallel), ("tied", fsdp), ("untied", fsdp), ("tied", sharded),
     ("untied", sharded),
@@ -51,7 +51,7 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
     """The parameters, whole, and the counts after some updates from a state of the same kind."""
     model = MODELS[kind]().double()
     is_agps = kind == "agps"
-    gated = GatedHead(
+    gated = gated_head(
         model, **({**AGPS, "counts": torch.arange(VOCABULARY).flip(0)} if is_agps else AGG)
     )
     if state is not None:
@@ -100,7 +100,7 @@ def listen_to_fsdp():
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
     model = untied()
-    gated = GatedHead(model, **AGG)
+    gated = gated_head(model, **AGG)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
     more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
     if is_sharded:
@@ -128,10 +128,10 @@ def parallel_in_tensors(is_told):
     plan["model.layers.0.mlp.up_proj"] = ColwiseParallel(output_layouts=Replicate())
     parallelize_module(model, mesh["tp"], plan)
     group = mesh["dp"].get_group() if is_told else None
-    gated, given = GatedHead(model, **AGG, process_group=group), batch(ROWS)
+    gated, given = gated_head(model, **AGG, process_group=group), batch(ROWS)
     model(**given).loss.backward()
     gated.commit_update()
-    return gated.objective.counter.appearances.sum() == given["labels"][:, 1:].numel()
+    return gated.gating.counter.appearances.sum() == given["labels"][:, 1:].numel()
 
 
 def main(folder):

@@ -13,8 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.functional import Gates
-from agg_fairseq.integrations.transformers import GatedHead
-from tests.small_transformers import VOCABULARY, gradients
+from tests.small_transformers import VOCABULARY, gated_head, gradients
 
 SIZES = {  # by the names that configurations have for them
     "vocab_size": VOCABULARY, "hidden_size": 32, "n_embd": 32, "d_model": 32, "word_embed_proj_dim": 32,
@@ -101,16 +100,16 @@ def compared(model, target=None):
     z, head = seen["z"], model.get_output_embeddings()
     y = targets(z) if target is None else target
     other = targets(step(model, 1)[2]["z"])
-    gated = GatedHead(model, rare_fraction=0.3, excluded=[])
-    ones, counter = torch.ones(VOCABULARY), gated.objective.counter
-    by_counts = gated.objective.gates
-    gated.objective.gates = lambda target: Gates(ones.bool(), ones, ones)
+    gated = gated_head(model, rare_fraction=0.3, excluded=torch.zeros(VOCABULARY).bool())
+    ones, counter = torch.ones(VOCABULARY), gated.gating.counter
+    by_counts = gated.gating.gates
+    gated.gating.gates = lambda target: Gates(ones.bool(), ones, ones)
     step(model, 1)
     gated.commit_update()
     if target is None:
         assert counter.appearances.equal(other[other >= 0].bincount(minlength=VOCABULARY))
     found, plain, _ = step(model)
-    gated.objective.gates = by_counts
+    gated.gating.gates = by_counts
     gated_step = step(model)[1]
     gated.remove()
     gates = by_counts(None)
@@ -146,7 +145,7 @@ def test_every_model(family, least):
         if seen:
             results[name] = compared(model)
         else:  # MobileBERT multiplies by the weight of a layer that it does not call
-            GatedHead(model)
+            gated_head(model)
             with pytest.raises(UserError, match="has not called its output layer"):
                 step(model)
     print(results)

@@ -13,12 +13,13 @@ from transformers import GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.integrations.transformers import GatedHead
+from agg_fairseq.gating import AgpsGating
 from tests.integrations.test_every_model import compared
 from tests.small_transformers import (
     VOCABULARY,
     batch,
     cast_bfloat16,
+    gated_head,
     gpt2,
     gradients,
     llama_like,
@@ -117,19 +118,19 @@ def test_everything_but_training_steps_is_untouched(way, is_half):
     expected = gradients(model, model(**given).loss)
     before = [*model.state_dict()], vars(model).copy(), vars(model.lm_head).copy()
     logits = model.eval()(**given).logits
-    gated = GatedHead(model, rare_fraction=0.3)
+    gated = gated_head(model, rare_fraction=0.3)
     assert model(**given).logits.equal(logits)
     model.train()
     assert model(input_ids=given["input_ids"]).logits.equal(logits)
     with torch.no_grad():
         assert model(**given).logits.equal(logits)
-    assert not gated.objective.counter.current.any()
+    assert not gated.gating.counter.current.any()
     with pytest.raises(IndexError):
         model(input_ids=given["input_ids"] + VOCABULARY, labels=given["labels"])
     if is_half:
         cast_bfloat16(model)
         with pytest.raises(UserError, match="already has one"):
-            GatedHead(model)
+            gated_head(model)
     output = model(**given)
     assert output.logits.shape == logits.shape
     assert output.logits.equal(logits) != is_half, "else bfloat16 had no effect"
@@ -149,11 +150,11 @@ def test_everything_but_training_steps_is_untouched(way, is_half):
         return
     found = gradients(used, used(**given).loss)
     assert_close(found, expected, rtol=is_half * 0.05, atol=is_half * 0.05)
-    assert not gated.objective.counter.current.any()
-    own = GatedHead(used, rare_fraction=0.3)
+    assert not gated.gating.counter.current.any()
+    own = gated_head(used, rare_fraction=0.3)
     used(**given).loss.backward()
     own.commit_update()
-    assert own.objective.counter.updates == 1 and not gated.objective.counter.current.any()
+    assert own.gating.counter.updates == 1 and not gated.gating.counter.current.any()
     own.remove()
     assert_close(gradients(used, used(**given).loss), found, rtol=0, atol=0)
 
@@ -162,34 +163,34 @@ def test_labels_shifted_by_the_caller_and_given_by_position():
     model, given = gpt2(), batch(ignored=[(1, 4)])
     target = F.pad(given["labels"], (0, 1), value=-100)[:, 1:].contiguous()
     counts = target[target != -100].bincount(minlength=VOCABULARY)
-    gated = GatedHead(model, rare_fraction=0.3)
+    gated = gated_head(model, rare_fraction=0.3)
     for positions, more in (
         ((), {**given, "shift_labels": target}),
         ((given["input_ids"], *[None] * 7, given["labels"]), {}),
     ):
         model(*positions, **more).loss.backward()
-        assert gated.objective.counter.current.equal(counts)
+        assert gated.gating.counter.current.equal(counts)
         gated.roll_back_update()
 
 
 def test_a_state_is_restored_but_for_the_window(caplog):
     """The state of a method without counts leaves the window empty."""
-    first = GatedHead(gpt2(), window=5)
-    without = GatedHead(gpt2(), "agps", counts=torch.arange(VOCABULARY), rare_rank=9)
+    first = gated_head(gpt2(), window=5)
+    without = gated_head(gpt2(), AgpsGating, counts=torch.arange(VOCABULARY), rare_rank=9)
     for seed in range(4):
         first.model(**batch(seed=seed))
         first.commit_update()
-    second, third = GatedHead(gpt2(), window=2), GatedHead(gpt2())
+    second, third = gated_head(gpt2(), window=2), gated_head(gpt2())
     second.load_state_dict(first.state_dict())
-    counter = second.objective.counter
+    counter = second.gating.counter
     last = torch.cat([batch(seed=2)["labels"][:, 1:], batch(seed=3)["labels"][:, 1:]])
     assert (counter.window, counter.updates) == (2, 2)
     assert counter.appearances.equal(last.flatten().bincount(minlength=VOCABULARY))
     assert "found no counts" not in caplog.text
     third.load_state_dict(without.state_dict())
-    assert third.objective.counter.updates == 0 and "found no counts of its method" in caplog.text
+    assert third.gating.counter.updates == 0 and "found no counts of its rule" in caplog.text
     with pytest.raises(ValueError, match="over 61 tokens, got 7"):
-        third.load_state_dict(GatedHead(gpt2(vocab_size=7)).state_dict())
+        third.load_state_dict(gated_head(gpt2(vocab_size=7)).state_dict())
 
 
 @pytest.mark.parametrize("kind", ["modules_to_save", "another adapter", "not trained"])
@@ -203,13 +204,13 @@ def test_peft(kind):
         model.add_adapter("second", peft.LoraConfig(target_modules=["q_proj"]))
         model.set_adapter("second")
     if kind != "modules_to_save":
-        GatedHead(model, rare_fraction=0.3)
+        gated_head(model, rare_fraction=0.3)
         with pytest.raises(UserError, match="modules_to_save of the active adapter"):
             model(**batch())
         return
     own = model(**batch()).loss
     expected = gradients(model, own)
-    gated = GatedHead(model, rare_fraction=0.3)
+    gated = gated_head(model, rare_fraction=0.3)
     for seed in (1, 0):
         loss = model(**batch(seed=seed)).loss
         found = gradients(model, loss)

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy
 from agg_fairseq.functional import cosine_regularizer
+from agg_fairseq.gating import AggGating, AgpsGating
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedHead
 from tests.conftest import ROOT, table_cells, write_lines, zipf_text
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, untied
+from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer, untied
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text() + PAGE, re.DOTALL)
@@ -41,7 +42,7 @@ def test_diffs(diff, tmp_path):
         names = {"model": model, "args": trainer(model, tmp_path).args, "train": dataset()}
         names["batches"] = [batch(seed=seed) for seed in range(4)]
         names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-        exec(program, {"GatedHead": GatedHead, **names})
+        exec(program, {"vocabulary": VOCABULARY, **names})
         found.append(model.lm_head.weight.detach())
     assert not found[0].equal(found[1])
     torch.testing.assert_close(found[0], found[1], rtol=0.3, atol=0.3)
@@ -73,11 +74,12 @@ def test_another_beta2_of_the_embedding(make):
 
 
 def test_table_of_methods():
-    section = PAGE.split("## Methods")[1].split("\n## ")[0]
+    section = PAGE.split("## Rules")[1].split("\n## ")[0]
     calls = re.findall(r"^\| `(GatedHead\(.*?\))` \|", section, re.MULTILINE)
     assert len(calls) == 3
     for call in calls:
-        names = {"GatedHead": GatedHead, "label_counts": label_counts, "train": dataset()}
+        names = {"GatedHead": GatedHead, "AggGating": AggGating, "AgpsGating": AgpsGating}
+        names |= {"label_counts": label_counts, "train": dataset()}
         names |= {"model": gpt2(), "V": VOCABULARY, "R": 20}
         eval(call, names)
         names["model"](**batch()).loss.backward()
@@ -113,7 +115,7 @@ def test_a_loss_with_a_term_of_the_embedding(tmp_path):
     [program] = [text for text in PROGRAMS if "cosine_regularizer" in text]
     names = {"model": model}
     exec(program, names)
-    training = trainer(model, tmp_path, GatedHead(model))
+    training = trainer(model, tmp_path, gated_head(model))
     training.compute_loss_func = names["loss"]
     found = training.compute_loss(model, {**given}, num_items_in_batch=2 * 32)
     expected = (model(**given).loss + cosine_regularizer(model.lm_head.weight)) / 2

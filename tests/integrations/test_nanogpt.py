@@ -35,7 +35,7 @@ def test_trains_with_gates_also_distributed(tmp_path):
     assert gated["losses"][0] == pytest.approx(own["losses"][0], rel=1e-5)
     assert gated["losses"] == pytest.approx(own["losses"], rel=0.1)
     assert not torch.allclose(gated["model"].lm_head.weight, own["model"].lm_head.weight, atol=1e-4)
-    counter = gated["objective"].counter
+    counter = gated["gating"].counter
     assert (counter.updates, int(counter.appearances.sum())) == (6, 6 * 2 * 3 * 8)
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -44,7 +44,7 @@ def test_trains_with_gates_also_distributed(tmp_path):
     finally:
         torch.distributed.destroy_process_group()
     assert distributed["losses"] == pytest.approx(gated["losses"], rel=1e-5)
-    assert distributed["objective"].counter.appearances.equal(counter.appearances)
+    assert distributed["gating"].counter.appearances.equal(counter.appearances)
 
 
 def test_resumes_bit_for_bit(tmp_path):
@@ -53,4 +53,4 @@ def test_resumes_bit_for_bit(tmp_path):
     resumed = train(changed_script(), tmp_path, init_from="resume")
     assert resumed["losses"] == whole["losses"][3:]
     assert resumed["model"].lm_head.weight.equal(whole["model"].lm_head.weight)
-    assert resumed["objective"].counter.appearances.equal(whole["objective"].counter.appearances)
+    assert resumed["gating"].counter.appearances.equal(whole["gating"].counter.appearances)

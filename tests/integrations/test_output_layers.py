@@ -13,11 +13,11 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.f2 import factorized_cross_entropy, mefmax
 from agg_fairseq.functional import log_unigram
 from agg_fairseq.integrations import add_log_unigram, factorize_head, label_counts, load_pretrained
-from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import (
     VOCABULARY,
     batch,
     dataset,
+    gated_head,
     gpt2,
     gradients,
     llama_like,
@@ -117,14 +117,14 @@ def test_log_unigram_is_trained_with(make, way):
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
         model = peft.get_peft_model(model, config)
-    gated = GatedHead(model, rare_fraction=0.3)
+    gated = gated_head(model, rare_fraction=0.3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.get_output_embeddings().weight.detach().clone()
     for seed in range(2):
         model(**batch(seed=seed)).loss.backward()
         optimizer.step()
         gated.commit_update()
-    assert gated.objective.counter.appearances.sum() == 2 * 3 * 11
+    assert gated.gating.counter.appearances.sum() == 2 * 3 * 11
     model, head = gated.model, gated._head()
     assert head.bias.equal(expected) and not isinstance(head.bias, torch.nn.Parameter)
     assert not head.weight.equal(before)

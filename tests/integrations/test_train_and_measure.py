@@ -14,10 +14,9 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import PlainText, perplexity
 from agg_fairseq.integrations import add_log_unigram, load_pretrained
-from agg_fairseq.integrations.transformers import GatedHead
 from tests.commands import read_result
 from tests.conftest import write_lines, zipf_text
-from tests.small_transformers import VOCABULARY, gpt2, llama_like, save_word_tokenizer
+from tests.small_transformers import VOCABULARY, gated_head, gpt2, llama_like, save_word_tokenizer
 
 WORDS, LENGTH = VOCABULARY - 4, 32  # the positions of the models
 
@@ -54,7 +53,7 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
     """transformers alone loads the same model, unless its class has no place for the log-unigram
     bias. It is measured in float32 whatever it was saved in."""
     model, folder = MODELS[kind](), tmp_path / "model"
-    GatedHead(model, rare_fraction=0.3, window=5)
+    gated_head(model, rare_fraction=0.3, window=5)
     ids = torch.arange(40).view(2, 20)
     model(input_ids=ids, labels=ids).loss.backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()

@@ -13,10 +13,17 @@ from torch.testing import assert_close
 from agg_fairseq.errors import UserError
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations import transformers as integration
-from agg_fairseq.integrations.transformers import GatedHead
 from tests.conftest import run_command
 from tests.integrations import sharding
-from tests.small_transformers import VOCABULARY, batch, dataset, gpt2, trainer, word_tokenizer
+from tests.small_transformers import (
+    VOCABULARY,
+    batch,
+    dataset,
+    gated_head,
+    gpt2,
+    trainer,
+    word_tokenizer,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +37,10 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4
     updates per epoch. Validation and a skipped update are not counted."""
     model = gpt2()
-    gated = GatedHead(model, rare_fraction=0.2)
+    gated = gated_head(model, rare_fraction=0.2)
     training = trainer(model, tmp_path, gated, num_train_epochs=1)
     training.train()
-    counter = gated.objective.counter
+    counter = gated.gating.counter
     assert (counter.window, counter.updates) == (4, 4)
     assert counter.appearances.equal(label_counts(dataset(), VOCABULARY))
     training.evaluate()
@@ -46,12 +53,12 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
 @pytest.mark.parametrize("window", [None, 12])
 def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch, window):
     """12 updates in at most 5 slots, of 3 updates each; a window that is given has one for each."""
-    monkeypatch.setattr(integration, "MOST_SLOTS", 5)
+    monkeypatch.setattr(integration, "MOST_EPOCH_SLOTS", 5)
     model = gpt2()
-    gated = GatedHead(model, rare_fraction=0.2, window=window)
+    gated = gated_head(model, rare_fraction=0.2, window=window)
     arguments = {"gradient_accumulation_steps": 1, "max_steps": 13}
     trainer(model, tmp_path, gated, dataset(24), **arguments).train()
-    counter = gated.objective.counter
+    counter = gated.gating.counter
     assert counter.window == 12 and (10 if window is None else 12) <= counter.updates <= 12
     assert counter.appearances.sum() == counter.updates * 2 * 11
     assert (len(counter.get_extra_state()[0]["bytes"]) <= 5) == (window is None)
@@ -70,15 +77,15 @@ def test_losses_of_trainer_and_of_the_user_are_gated(tmp_path):
     for kind in ("plain", "gates of 1", "Trainer's", "user's"):
         model, gated = gpt2(), None
         if kind != "plain":
-            gated = GatedHead(model, rare_fraction=0.3, window=3)
+            gated = gated_head(model, rare_fraction=0.3, window=3)
         if kind == "gates of 1":
-            gated.objective.gates = lambda target: None
+            gated.gating.gates = lambda target: None
         training = trainer(model, tmp_path, gated, label_smoothing_factor=0.1 * (kind != "user's"))
         if kind == "user's":
             training.compute_loss_func = smoothed
         training.train()
         trained[kind] = model.lm_head.weight.detach()
-        assert gated is None or gated.objective.counter.updates == 3
+        assert gated is None or gated.gating.counter.updates == 3
     assert trained["gates of 1"].equal(trained["plain"])
     assert_close(trained["user's"], trained["Trainer's"], rtol=1e-4, atol=1e-5)
     assert (trained["user's"] - trained["plain"]).abs().max() > 0.01
@@ -100,9 +107,9 @@ def test_sft_trainer_of_trl(tmp_path):
     trained = {}
     for kind in ("plain", "gates of 1", "agg", "user's", "fused"):
         model, made = gpt2(), trl.SFTTrainer if kind in ("user's", "fused") else OwnLoss
-        gated = None if kind == "plain" else GatedHead(model, rare_fraction=0.3)
+        gated = None if kind == "plain" else gated_head(model, rare_fraction=0.3)
         if kind == "gates of 1":
-            gated.objective.gates = lambda target: None
+            gated.gating.gates = lambda target: None
         arguments = trl.SFTConfig(
             output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", learning_rate=0.01,
             per_device_train_batch_size=2, num_train_epochs=2, gradient_checkpointing=False,
@@ -118,7 +125,7 @@ def test_sft_trainer_of_trl(tmp_path):
         else:
             training.train()
             trained[kind] = model.lm_head.weight.detach()
-            assert gated is None or gated.objective.counter.updates == 11
+            assert gated is None or gated.gating.counter.updates == 11
     assert trained["gates of 1"].equal(trained["plain"])
     assert (trained["agg"] - trained["plain"]).abs().max() > 0.01
     assert (trained["user's"] - trained["agg"]).abs().max() > 0.01
@@ -130,7 +137,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 
     def trained(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
-        gated = GatedHead(model, rare_fraction=0.2)
+        gated = gated_head(model, rare_fraction=0.2)
         training = trainer(
             model, tmp_path / "run", gated, save_strategy="steps", save_steps=5,
             restore_callback_states_from_checkpoint=bool(more),
@@ -151,13 +158,13 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
     torch.save(schedule, folder / "scheduler.pt")
     _, found_counts = trained(resume_from_checkpoint=str(folder))
     assert found_counts["bytes"].numel() == 3
-    assert "found no counts of its method" in caplog.text
+    assert "found no counts of its rule" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["another model", "removed", "not a callback"])
 def test_trainer_refuses_another_model(tmp_path, kind):
     model = gpt2()
-    gated = GatedHead(model, rare_fraction=0.2)
+    gated = gated_head(model, rare_fraction=0.2)
     trained = gpt2() if kind == "another model" else model
     words = "of the model that GatedHead was made with"
     if kind == "removed":
@@ -171,7 +178,7 @@ def test_trainer_refuses_another_model(tmp_path, kind):
 @pytest.mark.parametrize("max_steps", [12, 13])
 def test_a_window_as_long_as_the_training_is_told(tmp_path, caplog, max_steps):
     model = gpt2()
-    gated = GatedHead(model, rare_fraction=0.2, window=12)
+    gated = gated_head(model, rare_fraction=0.2, window=12)
     trainer(model, tmp_path, gated, max_steps=max_steps).train()
     told = "found a window of 12 updates in a training of 12" in caplog.text
     assert told == (max_steps == 12)
@@ -181,7 +188,7 @@ def test_accumulation_of_accelerate():
     """`commit_update` may follow each micro-batch, as the step of accelerate's optimizer does."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = gpt2()
-    gated = GatedHead(model, rare_fraction=0.3)
+    gated = gated_head(model, rare_fraction=0.3)
     wrapped, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for seed in range(4):
         with accelerator.accumulate(wrapped):
@@ -189,7 +196,7 @@ def test_accumulation_of_accelerate():
             optimizer.step()
             optimizer.zero_grad()
             gated.commit_update()
-    counter = gated.objective.counter
+    counter = gated.gating.counter
     assert (counter.updates, int(counter.appearances.sum())) == (2, 4 * 3 * 11)
 
 

@@ -14,9 +14,9 @@ from agg_fairseq.functional import (
     tokens_from_rank,
     whole_counts,
 )
+from agg_fairseq.gating import AgpsGating
+from agg_fairseq.gating.face import face_weights
 from agg_fairseq.modules import UnigramLinear
-from agg_fairseq.objective import AgpsObjective
-from agg_fairseq.objective.face import face_weights
 
 COUNTS = torch.tensor([60, 25, 10, 4, 1, 0])
 RARE = COUNTS < 10
@@ -26,7 +26,7 @@ TAKE_COUNTS = {
     "rare_tokens": lambda counts: rare_tokens(counts, 10, alpha=0.3),
     "agg_gates": lambda counts: agg_gates(counts, 10, RARE).g1,
     "agps_gates": lambda counts: agps_gates(counts, RARE, RARE, mu1=9, mu2=4).g1,
-    "AgpsObjective": lambda counts: AgpsObjective(6, rare_rank=3, counts=counts).rare,
+    "AgpsGating": lambda counts: AgpsGating(6, rare_rank=3, counts=counts).gates(None).g1,
     "face_weights": face_weights,
     "log_unigram": log_unigram,
     "UnigramLinear": lambda counts: UnigramLinear(nn.Parameter(torch.zeros(6, 2)), counts).bias,

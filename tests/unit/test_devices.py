@@ -9,9 +9,9 @@ from torch.utils._pytree import tree_leaves
 from agg_fairseq import metrics
 from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
 from agg_fairseq.fairseq_plugin.decoding import continuation
-from agg_fairseq.functional import Gates, chunks, cosine_regularizer
+from agg_fairseq.functional import Gates, TrainingLoss, chunks, cosine_regularizer
+from agg_fairseq.gating import AggGating, AgpsGating
 from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
-from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 from tests.losses import gated
 from tests.pretend_cuda import CUDA, PretendCuda, there
 
@@ -112,11 +112,10 @@ GATED = {
         "gates": GATES,
     },
 }
-OBJECTIVES = {
-    "mle": lambda: Objective(V, ul_alpha=1.0, cosreg_gamma=1.0, label_smoothing=0.1),
-    "agg": lambda: AggObjective(V, rare_fraction=0.3, window=1),
-    "agg alpha": lambda: AggObjective(V, alpha=0.1, window=2, count_current_batch=True),
-    "agps": lambda: AgpsObjective(V, rare_rank=20, counts=torch.ones(V, dtype=torch.int64)),
+RULES = {
+    "agg": lambda: AggGating(V, rare_fraction=0.3, window=1),
+    "agg alpha": lambda: AggGating(V, alpha=0.1, window=2, count_current_batch=True),
+    "agps": lambda: AgpsGating(V, rare_rank=20, counts=torch.ones(V, dtype=torch.int64)),
 }
 CLASSES = TokenClasses.of(equal_frequency(torch.arange(V, 0, -1), 4).roll(3))
 
@@ -129,13 +128,14 @@ def gated_loss(h, w, u, options):
 
 def three_updates(h, w, u, name):
     """The first on the CPU."""
-    objective = OBJECTIVES[name]()
+    gating, loss = RULES[name](), TrainingLoss(cosreg_gamma=1.0)
     for device in ("cpu", h.device, h.device):
-        output = objective(*(there(one, device) for one in (h, w, Y)))
-        objective.commit_update()
-    assert {buffer.device.type for buffer in objective.buffers()} <= {h.device.type}
-    if objective.counter is not None:
-        (state,) = objective.counter.get_extra_state()
+        y = there(Y, device)
+        output = loss(there(h, device), there(w, device), y, gates=gating(y))
+        gating.commit_update()
+    assert {buffer.device.type for buffer in gating.buffers()} <= {h.device.type}
+    if gating.counter is not None:
+        (state,) = gating.counter.get_extra_state()
         assert {value.device.type for value in state.values() if torch.is_tensor(value)} == {"cpu"}
     return output[:3]
 
@@ -152,7 +152,7 @@ def f2_softmax(h, w, u, smoothing):
 
 LOSSES = {
     **{f"gated, {name}": (gated_loss, options) for name, options in GATED.items()},
-    **{name: (three_updates, name) for name in OBJECTIVES},
+    **{name: (three_updates, name) for name in RULES},
     **{f"f2_softmax, {smoothing}": (f2_softmax, smoothing) for smoothing in (0.0, 0.1)},
 }
 

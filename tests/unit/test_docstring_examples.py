@@ -38,10 +38,10 @@ def run_program(word):
 
 def test_the_training_loop_of_the_page():
     torch.manual_seed(1)
-    names = run_program("Objective")
-    objective = names["objective"]
-    assert objective.counter.updates == 20
-    assert 200 < objective.gates(None).rare.sum() < 400
+    names = run_program("AggGating")
+    gating = names["gating"]
+    assert gating.counter.updates == 20
+    assert 200 < gating.gates(None).rare.sum() < 400
     assert names["loss"].isfinite()
 
 

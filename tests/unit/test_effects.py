@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from agg_fairseq.f2 import FactorizedSoftmax, choose_class, decoupled_log_prob, mefmax
+from agg_fairseq.functional import TrainingLoss
+from agg_fairseq.gating import AggGating, AgpsGating, Gating
 from agg_fairseq.metrics import NextTokenStatistics, frequency_groups, isoscore
-from agg_fairseq.objective import AggObjective, AgpsObjective, Objective
 
 pytestmark = pytest.mark.slow
 V, D, CLUSTERS, UPDATES, TOKENS = 1000, 16, 10, 600, 32
@@ -45,11 +46,11 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None, seed=0):
     counts = torch.bincount(train, minlength=V)
     embedding, hidden = nn.Embedding(V, D), nn.Linear(D, D)
     nn.init.normal_(embedding.weight, std=D**-0.5)
-    objective = {
-        "agg": lambda: AggObjective(V, rare_fraction=0.4, window=200),
-        "agps": lambda: AgpsObjective(V, rare_rank=600, counts=counts, mu1=60, mu2=8),
-        "cosreg": lambda: Objective(V, cosreg_gamma=1.0),
-    }.get(method, lambda: Objective(V))()
+    gating = {
+        "agg": lambda: AggGating(V, rare_fraction=0.4, window=200),
+        "agps": lambda: AgpsGating(V, rare_rank=600, counts=counts, mu1=60, mu2=8),
+    }.get(method, lambda: Gating(V))()
+    training_loss = TrainingLoss(cosreg_gamma=1.0 if method == "cosreg" else 0.0)
     factorized = FactorizedSoftmax(D, mefmax(counts), embedding.weight) if method == "f2" else None
     others = [*hidden.parameters(), *([factorized.class_weight] if factorized else [])]
     weight_group = {"params": [embedding.weight], "betas": (0.9, beta2_of_W or beta2)}
@@ -64,11 +65,12 @@ def trained(method="mle", beta2=0.98, beta2_of_W=None, seed=0):
         if factorized:
             loss = factorized(*inputs).loss
         else:
-            loss = objective(inputs[0], embedding.weight, inputs[1]).loss / TOKENS
+            h, y = inputs
+            loss = training_loss(h, embedding.weight, y, gates=gating(y)).loss / TOKENS
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        objective.commit_update()
+        gating.commit_update()
     statistics = NextTokenStatistics(frequency_groups(counts))
     with torch.no_grad():
         h = features(test[:-1])

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from agg_fairseq.functional import Gates, gated_linear, naive_gated_cross_entropy
 from agg_fairseq.functional.gated_linear import ReplacedLinear
-from tests.unit.test_gated_cross_entropy import IGNORED, problem
+from tests.unit.test_training_loss import IGNORED, problem
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

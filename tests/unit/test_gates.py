@@ -9,12 +9,12 @@ from agg_fairseq.functional import (
     agg_gates,
     agps_gates,
     freezing_gates,
-    gated_cross_entropy,
     rare_tokens,
     rarest,
     tokens_from_rank,
 )
-from agg_fairseq.objective import AgpsObjective
+from agg_fairseq.gating import AgpsGating
+from tests.losses import summed_nll
 
 # appearances in a window of 100 updates: rates 1, .4, .06, .03, .01, 0
 A = torch.tensor([100, 40, 6, 3, 1, 0])
@@ -114,7 +114,7 @@ def test_equation_15():
         return min(COUNTS[token].item() / mu, 1) if RARE[token] and token not in y else 1
 
     h, w, y = problem()
-    loss = gated_cross_entropy(h, w, y, gates=gates(y), reduction="sum")
+    loss = summed_nll(h, w, y, gates=gates(y))
     assert_close(torch.autograd.grad(loss, w)[0], gated_sum(h, w, y, gate))
 
 
@@ -122,9 +122,7 @@ def test_equation_15():
 def test_algorithm_1(mu2):
     """Its value is the first part: the second only routes gradients."""
     h, w, y = problem()
-    loss = gated_cross_entropy(
-        h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2), reduction="sum"
-    )
+    loss = summed_nll(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
     expected = torch.autograd.grad(algorithm1(h, w, y, COUNTS, mu2), (h, w))
     assert_close(torch.autograd.grad(loss, (h, w)), expected)
 
@@ -139,14 +137,14 @@ def test_rank_of_an_unsorted_vocabulary():
 
 def test_the_batches_of_a_training():
     options = {"rare_rank": 4, "mu1": MU1, "mu2": MU2, "excluded": torch.arange(8) == 7}
-    objective = AgpsObjective(8, counts=COUNTS, **options)
-    rare = objective.rare
+    gating = AgpsGating(8, counts=COUNTS, **options)
+    rare = gating.gates(None).rare
     assert rare.nonzero().flatten().tolist() == [4, 5, 6]
-    found = objective.bfloat16().gates(torch.tensor([[0, 5], [-100, 5]]))
+    found = gating.bfloat16().gates(torch.tensor([[0, 5], [-100, 5]]))
     expected = gates(torch.tensor([0, 5]))
     assert found.g1[rare].equal(expected.g1[rare]) and found.g2[rare].equal(expected.g2[rare])
     assert found.g1[5] == 1 and found.g1[4] < 1
-    assert (objective.gates(None).g1[[4, 5]] < 1).all()
+    assert (gating.gates(None).g1[[4, 5]] < 1).all()
 
 
 @pytest.mark.parametrize("parts", ["b", "c", "bc"])
@@ -155,5 +153,5 @@ def test_freezing_of_parts_of_equation_4(parts):
         return not RARE[token] or ("c" if RARE[target] else "b") not in parts
 
     h, w, y = problem()
-    loss = gated_cross_entropy(h, w, y, gates=freezing_gates(RARE, parts), reduction="sum")
+    loss = summed_nll(h, w, y, gates=freezing_gates(RARE, parts))
     assert_close(torch.autograd.grad(loss, w)[0], gated_sum(h, w, y, gate))

@@ -10,12 +10,12 @@ from torch.testing import assert_close
 from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
 from agg_fairseq.functional import (
     Gates,
-    Likelihood,
+    SmoothedLikelihood,
     chunked,
     cosine_regularizer,
-    gated_cross_entropy,
     naive_gated_cross_entropy,
 )
+from tests.losses import summed_nll
 
 PAD, VOCABULARY, POSITIONS, DIMENSION = 1, 44_256, 64, 64
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -84,10 +84,10 @@ GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 tr
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
-def test_gated_cross_entropy(dtype, largest, scales):
+def test_likelihood(dtype, largest, scales):
     *leaves, y = problem(largest, dtype)
     assert_no_worse(
-        lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD, reduction="sum"),
+        lambda h, w: summed_nll(h, w, y, ignore_index=PAD),
         lambda h, w: fairseq_loss(F.linear(h, w), y),
         leaves, scales,
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_the_share_of_label_smoothing_does_not_become_zero(kind):
 
     def loss(w):
         if kind == "gated":
-            return gated_cross_entropy(h, w, y, reduction="sum", **options)
+            return summed_nll(h, w, y, **options)
         return factorized_cross_entropy(h, w, w[:2], y, classes, **options).loss
 
     found = gradients(loss, [w], 2.0**15)[0][9]
@@ -138,13 +138,13 @@ def test_under_autocast(dtype, largest):
     h, w, y = problem(largest)
     assert_no_worse(
         autocast_loss(
-            lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD, reduction="sum")
+            lambda h, w: summed_nll(h, w, y, ignore_index=PAD)
         ),
         autocast_loss(lambda h, w: fairseq_loss(F.linear(h, w), y)),
         (h.to(dtype), w), (2.0**15,),
     )  # fmt: skip
-    plain = gated_cross_entropy(h, w, y, ignore_index=PAD)
-    mixed = autocast_loss(lambda h, w: gated_cross_entropy(h, w, y, ignore_index=PAD))(h, w)
+    plain = summed_nll(h, w, y, ignore_index=PAD)
+    mixed = autocast_loss(lambda h, w: summed_nll(h, w, y, ignore_index=PAD))(h, w)
     assert mixed != plain, "else autocast had no effect"
 
 
@@ -156,7 +156,7 @@ def test_gated_gradients(dtype):
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))
     assert 15 < gates.rare[y].sum() < 50
     options = {"gates": gates, "ignore_index": PAD}
-    found = gradients(lambda h, w: gated_cross_entropy(h, w, y, **options, reduction="sum"), leaves)
+    found = gradients(lambda h, w: summed_nll(h, w, y, **options), leaves)
     exact = exact_gradients(lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves)
     eps = torch.finfo(dtype).eps
     for one, truth in zip(found, exact, strict=True):
@@ -173,7 +173,7 @@ def test_weights_of_positions_in_float16(size):
     for dtype in (torch.float16, torch.float64):
         leaves = [leaf.half().to(dtype).requires_grad_() for leaf in (h, w)]
         bound = factors.nan_to_num().abs().max()
-        loss, _ = chunked(Likelihood(position_weight=factors), *leaves, y, bound=bound)
+        loss, _ = chunked(SmoothedLikelihood(position_weight=factors), *leaves, y, bound=bound)
         into = torch.autograd.grad(loss, leaves)
         found.append([one.double() / size for one in into])
     assert_close(*found, rtol=5e-3, atol=5e-3)

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from agg_fairseq.functional import gated_cross_entropy, log_unigram
+from agg_fairseq.functional import log_unigram
 from agg_fairseq.modules import UnigramLinear
+from tests.losses import summed_nll
 
 COUNTS = torch.tensor([50, 30, 0, 15, 5, 0])
 
@@ -26,8 +27,8 @@ def build_layer(dtype=torch.float32, **options):
 def test_the_shift_has_the_gradient_of_the_bias():
     layer, features = build_layer(torch.float64), torch.randn(7, 3, dtype=torch.float64)
     target = torch.tensor([0, 0, 1, 3, 0, 4, 2])
-    options = {"linear_bias": layer.bias, "reduction": "sum"}
-    gated_cross_entropy(features, layer.weight, target, **options).backward()
+    options = {"bias": layer.bias}
+    summed_nll(features, layer.weight, target, **options).backward()
     residual = (features @ layer.weight.T + log_unigram(COUNTS)).softmax(1)
     residual[range(7), target] -= 1
     assert_close(layer.bias_shift.grad, residual.sum(0), check_dtype=False)

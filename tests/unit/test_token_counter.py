@@ -48,7 +48,9 @@ def test_what_is_counted():
 
 @pytest.mark.parametrize(("filled", "window"), [(0, 4), (7, 4), (7, None)])
 def test_state_survives_a_file(filled, window):
-    first, second = TokenCounter(V, window), TokenCounter(V, window and 1)
+    first, second = TokenCounter(V, window), TokenCounter(V, window)
+    second.add(torch.tensor([3, 3]))
+    second.commit()
     for update in range(filled):
         first.add(torch.tensor([update % V, 0]))
         first.commit()

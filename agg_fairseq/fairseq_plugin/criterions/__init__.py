@@ -6,14 +6,12 @@ from fairseq.criterions import register_criterion as register  # noqa: F401 — 
 from . import (  # noqa: F401
     agg,
     agps,
-    cosreg,
     f2_softmax,
     face,
     freeze_rare,
-    mle,
-    unlikelihood,
+    likelihood,
     unlikelihood_sequence,
 )
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import GatedCriterion, GatedCriterionConfig
 
-__all__ = ["LikelihoodCriterion", "LikelihoodCriterionConfig"]
+__all__ = ["GatedCriterion", "GatedCriterionConfig"]

@@ -3,27 +3,25 @@
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, List, Optional
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
-from ...data.binarized import excluded_tokens
 from ...errors import UserError
-from ...functional import rare_tokens
 from ...functional.gates import AGG_GATES
-from ...objective.agg import DEFAULT_ALPHA, AggObjective
-from ...objective.base import has_workers
+from ...gating import AggGating, WindowGating
+from ...gating.window import DEFAULT_ALPHA
 from .. import option
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import GatedCriterion, GatedCriterionConfig
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class AggCriterionConfig(LikelihoodCriterionConfig):
+class AggCriterionConfig(GatedCriterionConfig):
     """Options of `--criterion agg`."""
 
     agg_alpha: Optional[float] = option(
@@ -55,39 +53,35 @@ class AggCriterionConfig(LikelihoodCriterionConfig):
     agg_static_after_epoch: int = option(
         0, "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"
     )
-    update_freq: List[int] = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
     max_epoch: int = II("optimization.max_epoch")
-    skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
 @register_criterion("agg", dataclass=AggCriterionConfig)
-class AggCriterion(LikelihoodCriterion):
-    """Tells an `AggObjective` the length of an epoch, and its number."""
+class AggCriterion(GatedCriterion):
+    """See `AggGating`. For another `WindowGating`, override `make_gating`."""
 
     counts_tokens: ClassVar[bool] = True
-    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {
-        "rare_tokens": 1,
-        "rare_share": 4,
-    }
-    objective: AggObjective
+    gating: WindowGating
 
-    def make_objective(self, **options: Any) -> AggObjective:
+    def make_gating(self, **options: Any) -> WindowGating:
+        return AggGating(which=str(self.cfg.agg_gates), **self.window_options(), **options)
+
+    def window_options(self) -> dict[str, Any]:
+        """The options of a `WindowGating`."""
         cfg = self.cfg
-        return AggObjective(
-            alpha=cfg.agg_alpha,
-            rare_fraction=cfg.agg_rare_fraction,
-            window=cfg.agg_window or 1,  # one epoch, once its length is known
-            gates=str(cfg.agg_gates),
-            count_current_batch=cfg.agg_count_current_batch,
-            excluded=excluded_tokens(self.task.target_dictionary),
-            **options,
-        )
+        return {
+            "alpha": cfg.agg_alpha,
+            "rare_fraction": cfg.agg_rare_fraction,
+            "window": cfg.agg_window or None,
+            "static_after_epoch": cfg.agg_static_after_epoch,
+            "count_current_batch": cfg.agg_count_current_batch,
+        }
 
-    def prepare(self) -> None:
+    def on_training_data(self, epoch: int) -> None:
         """Logs what is rare by the counts of the training split; warns of more than half of the
         tokens, and of a window that is long compared with the training."""
-        cfg, updates = self.cfg, self._updates_of_epoch()
+        cfg, updates = self.cfg, self.updates_of_epoch(epoch)
         # 0: no limit
         training = min(cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf)
         if not cfg.agg_window and training < 10 * updates:
@@ -98,18 +92,15 @@ class AggCriterion(LikelihoodCriterion):
                 "that takes"
             )
         try:
-            counts = self.count_targets(self.train_iterator.epoch)  # of as many updates
+            counts = self.count_targets(epoch)  # of as many updates
         except UserError as error:
             logger.info(f"agg: what is rare is not known before the training ({error})")
             return
-        if has_workers() and torch.distributed.get_rank():
+        if torch.distributed.is_initialized() and torch.distributed.get_rank():
             return  # the first worker says it
-        alpha, fraction, occurs = self.objective.alpha, self.objective.rare_fraction, counts > 0
+        alpha, fraction, occurs = self.gating.alpha, self.gating.rare_fraction, counts > 0
         threshold = f"rare fraction {fraction:g}" if alpha is None else f"alpha {alpha:g}"
-        # On the CPU, where the counts are.
-        excluded = excluded_tokens(self.task.target_dictionary)
-        rare = rare_tokens(counts, updates, alpha=alpha, rare_fraction=fraction, excluded=excluded)
-        rare &= occurs
+        rare = self.gating.choose_rare(counts, updates) & occurs
         token_share = (rare.sum() / occurs.sum()).item()
         target_share = (counts[rare].sum() / counts.sum()).item()
         said = (
@@ -121,28 +112,3 @@ class AggCriterion(LikelihoodCriterion):
             logger.warning(f"{said}; lower it, since more than half of the tokens is much")
         else:
             logger.info(said)
-
-    def on_train_iterator(self, iterator: Any) -> None:
-        """Sets the window of this epoch."""
-        super().on_train_iterator(iterator)
-        self.objective.counter.resize(self.cfg.agg_window or self._updates_of_epoch())
-
-    def start_update(self, update_num: int) -> None:
-        """Fixes the rare group after --agg-static-after-epoch."""
-        super().start_update(update_num)
-        if 0 < self.cfg.agg_static_after_epoch < self.train_iterator.epoch:
-            self.objective.fix_group()
-
-    def _updates_of_epoch(self) -> int:
-        """The updates of the present epoch, at least 1."""
-        epoch, frequencies = self.train_iterator.epoch, self.cfg.update_freq
-        frequency = frequencies[min(max(1, epoch), len(frequencies)) - 1]
-        batches = len(self.train_iterator)
-        if self.cfg.skip_remainder_batch:  # fairseq leaves out the last batch, full or not
-            return max(1, (batches - 1) // frequency)
-        return math.ceil(batches / frequency)
-
-    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        super().load_checkpoint_state(state)
-        if not self.cfg.agg_static_after_epoch:
-            self.objective.static_rare = None

@@ -6,15 +6,14 @@ from typing import Any, ClassVar
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 
-from ...data.binarized import excluded_tokens
 from ...functional.gates import AGPS_VARIANTS
-from ...objective.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsObjective
+from ...gating.agps import DEFAULT_MU1, DEFAULT_MU2, AgpsGating
 from .. import option
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import GatedCriterion, GatedCriterionConfig
 
 
 @dataclass
-class AgpsCriterionConfig(LikelihoodCriterionConfig):
+class AgpsCriterionConfig(GatedCriterionConfig):
     """Options of `--criterion agps`; the defaults are the paper's for WikiText-103."""
 
     agps_mu1: float = option(
@@ -37,21 +36,20 @@ class AgpsCriterionConfig(LikelihoodCriterionConfig):
 
 
 @register_criterion("agps", dataclass=AgpsCriterionConfig)
-class AgpsCriterion(LikelihoodCriterion):
-    """See `AgpsObjective`."""
+class AgpsCriterion(GatedCriterion):
+    """See `AgpsGating`."""
 
     counts_tokens: ClassVar[bool] = True
-    objective: AgpsObjective
+    gating: AgpsGating
 
-    def make_objective(self, **options: Any) -> AgpsObjective:
-        return AgpsObjective(
+    def make_gating(self, **options: Any) -> AgpsGating:
+        return AgpsGating(
             rare_rank=self.cfg.agps_rare_rank,
             mu1=self.cfg.agps_mu1,
             mu2=self.cfg.agps_mu2,
             variant=str(self.cfg.agps_variant),
-            excluded=excluded_tokens(self.task.target_dictionary),
             **options,
         )
 
-    def prepare(self) -> None:
-        self.objective.set_counts(self.count_targets())
+    def on_training_data(self, epoch: int) -> None:
+        self.gating.set_counts(self.count_targets())

@@ -1,7 +1,7 @@
 """The base of every criterion here, and the hooks by which fairseq's task tells it of updates.
 
-A criterion has an `Objective`, which is plain PyTorch, and tells it what fairseq knows. What each
-adds to likelihood:
+A criterion is a rule for gates (`gating`) and a loss (`functional.TrainingLoss`), both plain
+PyTorch, and tells them what fairseq knows. What each adds to likelihood:
 
     criterion              gates     position_weight   counts        beyond the loss
     mle
@@ -19,15 +19,15 @@ and `--adv-epsilon`. In validation there are neither gates nor position weights.
 
 The task alone is told whether a batch is a dummy one (a worker that has run out of data repeats its
 first batch), which update it belongs to, when the update is applied, how many updates an epoch has,
-and what goes into a checkpoint. So `listen` wraps five methods of the task *instance*.
+and what goes into a checkpoint. So `install_hooks` wraps five methods of the task *instance*.
 """
 
 import atexit
 import logging
 import math
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from dataclasses import dataclass, make_dataclass
+from typing import Any, ClassVar, List, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch
@@ -41,11 +41,12 @@ from omegaconf import II
 from torch import Tensor, nn
 
 from ...checkpoints.fairseq_checkpoint import STATE_KEY
-from ...data.binarized import training_counts
+from ...data.binarized import excluded_tokens, training_counts
 from ...errors import UserError, fail
 from ...f2 import FactorizedSoftmax
+from ...functional import TERMS, Average, Gates, LossOutput, TrainingLoss
+from ...gating import Gating
 from ...metrics import Geometry, geometry
-from ...objective import TERMS, Average, MicroBatch, Objective, ObjectiveOutput
 from .. import option
 from ..atomic_saving import write_checkpoints_atomically
 from ..output_layer import (
@@ -69,12 +70,9 @@ REFUSED_BACKENDS = {
 
 
 @dataclass
-class CriterionConfig(FairseqDataclass):
-    """Options of every criterion of this package. A weight of 0 leaves its term out."""
+class CommonConfig(FairseqDataclass):
+    """Options of every criterion of this package, but for the weights of terms."""
 
-    cosreg_gamma: float = option(
-        0.0, "weight of the mean cosine between output embeddings (Gao et al. 2019: 1.0)"
-    )
     label_smoothing: float = option(
         0.0, "epsilon of label smoothing in [0, 1), as in label_smoothed_cross_entropy"
     )
@@ -89,32 +87,30 @@ class CriterionConfig(FairseqDataclass):
     update_ordered_indices_seed: bool = II("dataset.update_ordered_indices_seed")
     ddp_backend: str = II("distributed_training.ddp_backend")
     use_bmuf: bool = II("optimization.use_bmuf")
+    update_freq: List[int] = II("optimization.update_freq")
+    skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
-@dataclass
-class LikelihoodCriterionConfig(CriterionConfig):
-    """Options of every criterion that works on one softmax over all tokens."""
-
-    ul_alpha: float = option(
-        0.0,
-        "weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. 2020: "
-        "1.0)",
-    )
-    adv_epsilon: float = option(
-        0.0,
-        "adversarial training: lower the logit of the target by this share of the product of the "
-        "norms of its embedding and of the features (Wang et al. 2019: 0.005, in their fine-tuning "
-        "0.028)",
-    )
+def with_terms(name: str, base: type, *, of_weight: bool) -> type:
+    """A dataclass with an option for each of the terms of W, or for each of the others."""
+    terms = [term for term in TERMS if (term.of_weight is not None) == of_weight]
+    fields = [(term.option, float, option(0.0, term.help)) for term in terms]
+    return make_dataclass(name, fields, bases=(base,), namespace={"__module__": __name__})
 
 
-class LikelihoodCriterion(FairseqCriterion):
-    """Tells an `Objective` what fairseq knows, and logs what it returns."""
+# of a criterion that forms no logits of all tokens, and of the others; a weight of 0 leaves a term out
+CriterionConfig = with_terms("CriterionConfig", CommonConfig, of_weight=True)
+GatedCriterionConfig = with_terms("GatedCriterionConfig", CriterionConfig, of_weight=False)
+
+
+class GatedCriterion(FairseqCriterion):
+    """Tells a rule for gates and a loss what fairseq knows, and logs what they return."""
 
     logged: ClassVar[dict[str, int]] = {
-        **dict.fromkeys((*Geometry._fields, "cosreg"), 4),
-        "ul_loss": 3,
-        "adv_loss": 3,
+        **dict.fromkeys(Geometry._fields, 4),
+        **{term.logged: term.decimals for term in TERMS},
+        "rare_tokens": 1,
+        "rare_share": 4,
     }
     """Names and decimals of what is logged beside loss, nll_loss and ppl."""
     counts_tokens: ClassVar[bool] = False
@@ -133,13 +129,17 @@ class LikelihoodCriterion(FairseqCriterion):
             check_one_dictionary(task)
         self.cfg = cfg
         vocabulary = len(task.target_dictionary)
-        self.objective = self.make_objective(
+        self.gating = self.make_gating(
             vocabulary=vocabulary,
+            excluded=excluded_tokens(task.target_dictionary),
+            ignore_index=self.padding_idx,
+        )
+        self.training_loss = TrainingLoss(
             # fairseq gives ε/(V − 1) to each token but the target, torch ε/V to all
             label_smoothing=cfg.label_smoothing * vocabulary / max(vocabulary - 1, 1),
             ignore_index=self.padding_idx,
             padding_row=self.padding_idx,
-            **{name: getattr(cfg, name) for name in TERMS if hasattr(cfg, name)},
+            **{term.option: getattr(cfg, term.option, 0.0) for term in TERMS},
         )
         self.open_update: int | None = None  # whose tokens are counted
         self.train_iterator: Any = None
@@ -148,14 +148,14 @@ class LikelihoodCriterion(FairseqCriterion):
         self.is_dummy = False
         self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
         self._heads: WeakKeyDictionary[Any, Head] = WeakKeyDictionary()  # by model
-        listen(task, self)
+        install_hooks(task, self)
 
-    def make_objective(self, **options: Any) -> Objective:
-        """The objective, from the options of `Objective`; a criterion may override this."""
-        return Objective(**options)
+    def make_gating(self, **options: Any) -> Gating:
+        """The rule for gates, from the options of `Gating`; a criterion overrides this."""
+        return Gating(**options)
 
     @classmethod
-    def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "LikelihoodCriterion":
+    def build_criterion(cls, cfg: CriterionConfig, task: Any) -> "GatedCriterion":
         """The criterion, or one line and exit status 2 for an option out of its range."""
         try:
             return cls(cfg, task)
@@ -171,24 +171,19 @@ class LikelihoodCriterion(FairseqCriterion):
 
         Without `reduce`, the loss is per position and carries no gradient.
         """
-        target, tokens = sample["target"], sample["ntokens"]
-        micro_batch = self.objective.micro_batch(target, self.is_dummy)
-        size = self.sample_size(target, tokens)
-        output, weight = self.objective_output(
-            model, sample["net_input"], target, self.objective, micro_batch, size
-        )
-        return self.result(weight, output, target, tokens, reduce=reduce)
+        gates = self.gating(sample["target"], self.is_dummy)
+        output, weight = self.loss_of_model(model, sample, gates=gates)
+        return self.result(weight, output, sample, gates=gates, reduce=reduce)
 
-    def objective_output(
+    def loss_of_model(
         self,
         model: Any,
-        net_input: dict[str, Any],
-        target: Tensor,
-        objective: Objective,
-        micro_batch: MicroBatch,
-        size: int,
-    ) -> tuple[ObjectiveOutput, Tensor]:
-        """Runs a model, and its objective for targets (B, T): the output, and W.
+        sample: dict[str, Any],
+        *,
+        gates: Gates | None = None,
+        **options: Any,
+    ) -> tuple[LossOutput, Tensor]:
+        """Runs a model on a batch: its loss, with these options of `TrainingLoss`, and W.
 
         One line and status 2 for a model that has no single output matrix.
         """
@@ -196,23 +191,23 @@ class LikelihoodCriterion(FairseqCriterion):
         if head is None:
             head = self._heads[model] = self.find_head(model)
         weight, bias = head.layer.weight, getattr(head.layer, "bias", None)
+        net_input, target, loss = sample["net_input"], sample["target"], self.training_loss
+        options["denominator"] = self.sample_size(sample)
         try:
             if head.passes_features:
                 return loss_of_features(
                     model,
                     net_input,
                     head,
-                    lambda features: objective(
-                        features, weight, target, bias, micro_batch=micro_batch, denominator=size
-                    ),
+                    lambda features: loss(features, weight, target, bias, gates=gates, **options),
                 ), weight
-            if objective.adv_epsilon:
+            if epsilon := loss.weights["adv_epsilon"]:
                 raise NoOutputLayer(
-                    f"which computes its logits in its own way, and --adv-epsilon "
-                    f"{objective.adv_epsilon}; expected 0 for such a model"
+                    f"which computes its logits in its own way, and --adv-epsilon {epsilon}; "
+                    "expected 0 for such a model"
                 )
-            log_probs = gated_log_probs(model, net_input, head.layer, target, micro_batch.gates)
-            return objective.from_logits(log_probs, weight, target, micro_batch, size), weight
+            log_probs = gated_log_probs(model, net_input, head.layer, target, gates)
+            return loss.from_logits(log_probs, weight, target, **options), weight
         except NoOutputLayer as problem:
             self.refuse(model, problem)
 
@@ -236,35 +231,40 @@ class LikelihoodCriterion(FairseqCriterion):
             "fairseq's cross_entropy trains this model"
         )
 
-    def sample_size(self, target: Tensor, tokens: int) -> int:
-        """The number by which fairseq divides the loss, for a batch with targets (B, T)."""
-        return len(target) if self.cfg.sentence_avg else tokens
+    def sample_size(self, sample: dict[str, Any]) -> int:
+        """The number by which fairseq divides the loss of a batch."""
+        return len(sample["target"]) if self.cfg.sentence_avg else sample["ntokens"]
 
     def result(
         self,
         weight: Tensor,
-        output: ObjectiveOutput,
-        target: Tensor,
-        tokens: int,
+        output: LossOutput,
+        sample: dict[str, Any],
         *,
-        likelihood: bool = True,
+        gates: Gates | None = None,
+        in_nll_loss: bool = True,
         reduce: bool = True,
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The result of `forward`, from the output of the objective for `tokens` targets (B, T);
-        without `likelihood`, which a model made up, they count in neither `nll_loss` nor `ppl`."""
-        loss, logged = output.loss if reduce else output.losses, output.logged
-        logged |= self.statistics.of(weight, self.training)
+        """The result of `forward`, from the loss of a batch.
+
+        Targets that a model made up count neither in `nll_loss` nor in `ppl`: not `in_nll_loss`.
+        """
+        logged = output.logged | self.statistics.of(weight, self.training)
+        if gates is not None:
+            rare = gates.rare.sum()
+            logged |= {"rare_tokens": (rare, 1), "rare_share": (rare, len(gates.rare))}
+        tokens, size = sample["ntokens"], self.sample_size(sample)
         logging_output = {
-            "loss": loss.detach() if reduce else loss.sum(),
-            "nll_loss": output.nll.sum() if likelihood else output.nll.new_zeros(()),
-            "nll_tokens": tokens * likelihood,
+            "loss": (output.loss if reduce else output.losses.sum()).detach(),
+            "nll_loss": output.nll.sum() if in_nll_loss else output.nll.new_zeros(()),
+            "nll_tokens": tokens * in_nll_loss,
             "ntokens": tokens,
-            "nsentences": len(target),
-            "sample_size": self.sample_size(target, tokens),
+            "nsentences": len(sample["target"]),
+            "sample_size": size,
         }
         for name in self.logged:  # all: fairseq adds the logs of workers up by key
             logging_output[name], logging_output[f"{name}_number"] = logged.get(name, (0.0, 0))
-        return loss, logging_output["sample_size"], logging_output
+        return output.loss if reduce else output.losses, size, logging_output
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -303,15 +303,27 @@ class LikelihoodCriterion(FairseqCriterion):
 
     # Called by the hooks on the task, in this order.
 
-    def on_train_iterator(self, iterator: Any) -> None:
-        """Keeps the `EpochBatchIterator` over the training split; the first one calls `prepare`."""
+    def on_train_iterator(self, iterator: Any, epoch: int) -> None:
+        """Keeps the `EpochBatchIterator` over the training split, and tells the rule of an epoch
+        that begins; the first one calls `on_training_data`."""
         is_first, self.train_iterator = self.train_iterator is None, iterator
+        if self.gating.counter is not None:
+            self.gating.start_epoch(epoch, self.updates_of_epoch(epoch))
         if is_first:
             write_checkpoints_atomically()
-            self.prepare()
+            self.on_training_data(epoch)
 
-    def prepare(self) -> None:
-        """Called once, when the training split has been loaded."""
+    def updates_of_epoch(self, epoch: int) -> int:
+        """The updates of an epoch, at least 1."""
+        frequencies = self.cfg.update_freq
+        frequency = frequencies[min(max(1, epoch), len(frequencies)) - 1]
+        batches = len(self.train_iterator)
+        if self.cfg.skip_remainder_batch:  # fairseq leaves out the last batch, full or not
+            return max(1, (batches - 1) // frequency)
+        return max(1, math.ceil(batches / frequency))
+
+    def on_training_data(self, epoch: int) -> None:
+        """Called once, when the training split has been loaded, before this epoch."""
 
     def count_targets(self, epoch: int | None = None) -> Tensor:
         """Counts each token as a target in the training, or in one of its epochs: (V,) int64."""
@@ -321,13 +333,12 @@ class LikelihoodCriterion(FairseqCriterion):
         """An attempt at an update begins: a higher number than before says that the previous one
         took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
         self.statistics.start_update(update_num)
-        if (counter := self.objective.counter) is not None:
-            if self.open_update is None:
-                logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
-            if self.open_update is None or update_num <= self.open_update:
-                counter.roll_back()
-            else:
-                counter.commit()
+        if self.open_update is None and self.gating.counter is not None:
+            logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
+        if self.open_update is None or update_num <= self.open_update:
+            self.gating.roll_back_update()
+        else:
+            self.gating.commit_update()
         self.open_update = update_num
 
     def on_weights_changed(self, optimizer: Any, model: Any) -> None:
@@ -335,13 +346,13 @@ class LikelihoodCriterion(FairseqCriterion):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
-        return {"objective": dict(self.objective.state_dict()), "open_update": self.open_update}
+        return {"gating": dict(self.gating.state_dict()), "open_update": self.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Restores what `checkpoint_state` returned; the state of another criterion is left out,
         and the log says so."""
-        saved, counter = state.get("objective", {}), self.objective.counter
-        expected = self.objective.state_dict()
+        saved = state.get("gating", state.get("objective", {}))  # its name in earlier checkpoints
+        expected, counter = self.gating.state_dict(), self.gating.counter
         if saved.keys() != expected.keys():
             logger.warning(
                 f"{self.cfg._name}: left out the state of the checkpoint, "
@@ -349,8 +360,9 @@ class LikelihoodCriterion(FairseqCriterion):
                 f"{self.cfg._name}, {', '.join(expected) or 'which is empty'}"
             )
             return
-        self.objective.load_state_dict(saved)
+        self.gating.load_state_dict(saved)
         self.open_update = state.get("open_update")
+        self.gating.is_summed = self.open_update is not None  # the update that was saved is whole
         if counter is not None and self.open_update is not None:
             window_text = "" if counter.window is None else f" of {counter.updates} updates"
             logger.info(f"{self.cfg._name}: restored the counts{window_text}")
@@ -403,7 +415,7 @@ def check_one_dictionary(task: Any) -> None:
         )
 
 
-def listen(task: Any, listener: LikelihoodCriterion) -> None:
+def install_hooks(task: Any, listener: GatedCriterion) -> None:
     """Connects a criterion, as `listener`, to the task instance that trains it."""
     _hook_iterators(task, listener)
     _hook_updates(task, listener)
@@ -419,7 +431,7 @@ def _close_process_group() -> None:
         torch.distributed.destroy_process_group()
 
 
-def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
+def _hook_iterators(task: Any, listener: GatedCriterion) -> None:
     """Announces the training iterator, and makes its batches those of epoch 1.
 
     fairseq shuffles the sentences into batches once, seeded with the epoch that the process begins
@@ -433,6 +445,7 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
         if dataset is not task.datasets.get(listener.cfg.train_subset):
             return original(dataset, *args, **kwargs)
         listener.max_positions = kwargs.get("max_positions")
+        epoch = kwargs.get("epoch", 1)  # a cached iterator still has the number before it
         made_for_each_epoch = (
             kwargs.get("disable_iterator_cache")
             or kwargs.get("update_epoch_batch_itr")
@@ -442,14 +455,14 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
         if made_for_each_epoch or dataset in task.dataset_to_epoch_iter:
             iterator = original(dataset, *args, **kwargs)
         else:
-            epoch = kwargs.pop("epoch", 1)
+            kwargs.pop("epoch", None)
             if listener.cfg.update_ordered_indices_seed and "seed" in kwargs:
                 kwargs["seed"] -= epoch - 1
             iterator = original(dataset, *args, epoch=1, **kwargs)
             iterator.epoch = epoch
             dataset.set_epoch(epoch)
         try:
-            listener.on_train_iterator(iterator)
+            listener.on_train_iterator(iterator, epoch)
         except UserError as error:  # fairseq would print a traceback
             fail(str(error))
         return iterator
@@ -457,7 +470,7 @@ def _hook_iterators(task: Any, listener: LikelihoodCriterion) -> None:
     task.get_batch_iterator = get_batch_iterator
 
 
-def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
+def _hook_updates(task: Any, listener: GatedCriterion) -> None:
     """Announces attempts at updates, micro-batches and optimizer steps.
 
     An attempt begins where no parameter has a gradient: fairseq's trainer sets all to None at the
@@ -495,7 +508,7 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
         # if this worker ran out of memory last
         start_update_if_due(model, update_num)
         # all workers have seen all micro-batches; with --amp the gradient may still overflow
-        listener.objective.sum_counts()
+        listener.gating.sum_counts()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
         listener.on_weights_changed(optimizer, model)
         return result
@@ -503,7 +516,7 @@ def _hook_updates(task: Any, listener: LikelihoodCriterion) -> None:
     task.train_step, task.optimizer_step = train_step, optimizer_step
 
 
-def _hook_checkpoints(task: Any, listener: LikelihoodCriterion) -> None:
+def _hook_checkpoints(task: Any, listener: GatedCriterion) -> None:
     """Puts the criterion's state into checkpoints, and takes it from there.
 
     `save_checkpoint` merges the task's `get_checkpoint_dict()` into the checkpoint's `extra_state`,

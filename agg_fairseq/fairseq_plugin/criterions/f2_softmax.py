@@ -1,6 +1,7 @@
 """`--criterion f2_softmax`: likelihood of a model with the factorized output layer, inside the
 target's class only."""
 
+import math
 from typing import Any, ClassVar
 
 from fairseq.criterions import register_criterion
@@ -8,20 +9,19 @@ from torch import Tensor
 
 from ...errors import fail
 from ...f2 import FactorizedOutput, FactorizedSoftmax, factorized_cross_entropy
-from ...objective import MicroBatch
 from ..output_layer import Head, loss_of_features, output_layer, unwrapped
-from .base import CriterionConfig, LikelihoodCriterion
+from .base import CriterionConfig, GatedCriterion
 
 
 @register_criterion("f2_softmax", dataclass=CriterionConfig)
-class F2SoftmaxCriterion(LikelihoodCriterion):
+class F2SoftmaxCriterion(GatedCriterion):
     """Computes what fairseq's `cross_entropy` computes on such a model, at about 1/C of its cost;
     with label smoothing, which is over the joint distribution, at the full cost.
 
     It takes no `--ul-alpha` and `--adv-epsilon`, which need the logits of all tokens.
     """
 
-    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {"class_nll": 3, "token_nll": 3}
+    logged: ClassVar[dict[str, int]] = GatedCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -32,7 +32,7 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 f"--criterion {self.cfg._name}: found a model without the factorized output layer; "
                 "expected --arch transformer_lm_f2… or transformer_f2…"
             )
-        target, size = sample["target"], self.sample_size(sample["target"], sample["ntokens"])
+        target = sample["target"]
         # before the model runs, so that a GPU's numbers have arrived when the loss reads them
         sorted_targets = layer.classes.sort(target, self.padding_idx)
 
@@ -43,14 +43,19 @@ class F2SoftmaxCriterion(LikelihoodCriterion):
                 layer.class_weight,
                 target,
                 layer.classes,
-                label_smoothing=self.objective.label_smoothing,
+                label_smoothing=self.training_loss.label_smoothing,
                 ignore_index=self.padding_idx,
                 sorted_targets=sorted_targets,
             )
 
         head = Head(unwrapped(model).decoder, layer, True)
-        output = loss_of_features(model, sample["net_input"], head, loss)
-        output = self.objective.complete(
-            output.loss, output._asdict(), layer.weight, target, MicroBatch(), size
+        found = loss_of_features(model, sample["net_input"], head, loss)
+        values = {"losses": found.losses, "nll": found.nll}
+        output = self.training_loss.complete(
+            found.loss, values, layer.weight, target, self.sample_size(sample)
         )
-        return self.result(layer.weight, output, target, sample["ntokens"], reduce=reduce)
+        number = (target != self.padding_idx).sum()
+        for name in ("class_nll", "token_nll"):
+            bits = getattr(found, name).detach().sum() / math.log(2)
+            output.logged[name] = bits, number
+        return self.result(layer.weight, output, sample, reduce=reduce)

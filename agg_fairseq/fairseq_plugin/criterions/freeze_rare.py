@@ -14,21 +14,22 @@ from ...data.binarized import excluded_tokens
 from ...errors import fail
 from ...functional import freezing_gates, rarest
 from ...functional.gates import FREEZING_PARTS, check_open_interval
+from ...gating import FixedGating
 from .. import option
 from ..output_layer import float32_copies, output_layer
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import GatedCriterion, GatedCriterionConfig
 
 logger = logging.getLogger(__name__)
 
-ALL = "all"
+ALL_PARTS = "all"
 
 
 @dataclass
-class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
+class FreezeRareCriterionConfig(GatedCriterionConfig):
     """Options of `--criterion freeze_rare`."""
 
-    freeze_parts: ChoiceEnum([ALL, *FREEZING_PARTS]) = option(  # type: ignore[valid-type]
-        ALL,
+    freeze_parts: ChoiceEnum([ALL_PARTS, *FREEZING_PARTS]) = option(  # type: ignore[valid-type]
+        ALL_PARTS,
         "all: the embeddings of rare tokens keep their initial values (Table 1); b, c, bc: the "
         "parts of their gradient (Eq. 4) that come from targets that are not rare, from other "
         "rare targets, or both, are set to zero (Table 2)",
@@ -45,7 +46,7 @@ class FreezeRareCriterionConfig(LikelihoodCriterionConfig):
 
 
 @register_criterion("freeze_rare", dataclass=FreezeRareCriterionConfig)
-class FreezeRareCriterion(LikelihoodCriterion):
+class FreezeRareCriterion(GatedCriterion):
     """Likelihood that does not train the output embeddings of rare tokens, or not with all of their
     gradient.
 
@@ -54,12 +55,13 @@ class FreezeRareCriterion(LikelihoodCriterion):
     """
 
     counts_tokens: ClassVar[bool] = True
+    gating: FixedGating
 
     def __init__(self, cfg: FreezeRareCriterionConfig, task: Any) -> None:
         super().__init__(cfg, task)
         share = cfg.freeze_fraction if cfg.freeze_below is None else cfg.freeze_below
         check_open_interval("--freeze-fraction or --freeze-below", share)
-        self.freezes_rows = str(cfg.freeze_parts) == ALL
+        self.freezes_rows = str(cfg.freeze_parts) == ALL_PARTS
         self.register_buffer(
             "rare", torch.zeros(len(task.target_dictionary), dtype=torch.bool), persistent=False
         )
@@ -67,24 +69,37 @@ class FreezeRareCriterion(LikelihoodCriterion):
         # weight, rows, their values, hook
         self._frozen: tuple[Tensor, Tensor, Tensor, Any] | None = None
 
-    def prepare(self) -> None:
+    def make_gating(self, **options: Any) -> FixedGating:
+        return FixedGating(**options)
+
+    def on_training_data(self, epoch: int) -> None:
         counts, excluded = self.count_targets(), excluded_tokens(self.task.target_dictionary)
         if self.cfg.freeze_below is None:
-            self.rare = rarest(counts, self.cfg.freeze_fraction, excluded)
+            rare = rarest(counts, self.cfg.freeze_fraction, excluded)
         else:
-            self.rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~excluded
-        if not self.rare.any():
+            rare = (counts.double() < self.cfg.freeze_below * counts.sum()) & ~excluded
+        if not rare.any():
             fail(
                 f"--criterion freeze_rare: found no rare token among {int(counts.sum()):,} "
                 "targets; raise the share"
             )
-        logger.info(f"freeze_rare: {int(self.rare.sum()):,} of {len(counts):,} tokens are rare")
+        logger.info(f"freeze_rare: {int(rare.sum()):,} of {len(counts):,} tokens are rare")
+        self.set_rare(rare)
+
+    def set_rare(self, rare: Tensor) -> None:
+        """Chooses the tokens (V,) that are frozen, or that lack parts of their gradient."""
+        self.rare = rare
+        if not self.freezes_rows:
+            self.gating.set_gates(freezing_gates(rare, str(self.cfg.freeze_parts)))
 
     def start_update(self, update_num: int) -> None:
-        """Releases the rows after --freeze-until."""
+        """Releases the rows, or the parts of their gradient, after --freeze-until."""
         super().start_update(update_num)
         self._is_frozen = self.cfg.freeze_until <= 0 or update_num < self.cfg.freeze_until
-        if self._frozen is not None and not self._is_frozen:
+        if self._is_frozen:
+            return
+        self.gating.set_gates(None)
+        if self._frozen is not None:
             self._frozen[-1].remove()
             self._frozen = None
 
@@ -93,13 +108,9 @@ class FreezeRareCriterion(LikelihoodCriterion):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Freezes the rows before their first step, with a dummy batch too: with a gradient of zero
         they build up no momentum, and do not enter the norm for gradient clipping."""
-        if self.training:
-            self.rare = self.rare.to(sample["target"].device)  # fairseq moves no criterion
-        if not self.freezes_rows:
-            closed = freezing_gates(self.rare, str(self.cfg.freeze_parts))
-            self.objective.current_gates = closed if self._is_frozen else None
-        elif self.training and self._is_frozen and self._frozen is None:
-            weight, rows = output_layer(model).weight, self.rare.nonzero().squeeze(1)
+        if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
+            weight = output_layer(model).weight
+            rows = self.rare.to(weight.device).nonzero().squeeze(1)
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook
         return super().forward(model, sample, reduce)

@@ -9,15 +9,14 @@ import torch
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
-from ...functional import Chunk, Loss, Values, repeated_ngrams, unlikelihood
-from ...objective import MicroBatch, Objective, ObjectiveOutput
+from ...functional import TERMS, Chunk, LossOutput, Values, repeated_ngrams, unlikelihood
 from .. import decoding, option
 from ..output_layer import unwrapped
-from .base import LikelihoodCriterion, LikelihoodCriterionConfig
+from .base import GatedCriterion, GatedCriterionConfig
 
 
 @dataclass
-class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
+class UnlikelihoodSequenceCriterionConfig(GatedCriterionConfig):
     """Options of `--criterion unlikelihood_sequence`; the defaults are the paper's."""
 
     ul_sequence_rate: float = option(
@@ -29,7 +28,7 @@ class UnlikelihoodSequenceCriterionConfig(LikelihoodCriterionConfig):
 
 
 @register_criterion("unlikelihood_sequence", dataclass=UnlikelihoodSequenceCriterionConfig)
-class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
+class UnlikelihoodSequenceCriterion(GatedCriterion):
     """Fine-tunes a language model against its own repetitions.
 
     A share of the updates continues prefixes of the batch greedily, and punishes the tokens of the
@@ -38,7 +37,7 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
     same on every worker.
     """
 
-    logged: ClassVar[dict[str, int]] = LikelihoodCriterion.logged | {
+    logged: ClassVar[dict[str, int]] = GatedCriterion.logged | {
         "ul_sequence_loss": 3,
         "repeated": 4,
     }
@@ -88,19 +87,16 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
                 return self._continuation_loss(model, prefixes, reduce)
         return super().forward(model, sample, reduce)
 
-    def result(
-        self, weight: Tensor, output: ObjectiveOutput, target: Tensor, tokens: int, **options: Any
-    ) -> Any:
+    def result(self, weight: Tensor, output: LossOutput, sample: Any, **options: Any) -> Any:
         """In an update on continuations, what other workers measure is 0 here: fairseq adds up the
         logs of workers by key, tensors apart from numbers, and needs the same of both."""
         if self.training and self._continues:
-            zero = output.nll.new_zeros(())
-            number = zero.long()
-            nothing = {"ul_loss": (zero, number)} if self.objective.ul_alpha else {}
-            nothing |= {"adv_loss": (zero, number)} if self.objective.adv_epsilon else {}
-            nothing |= {"ul_sequence_loss": (zero, number), "repeated": (zero, 0)}
+            zero, weights = output.nll.new_zeros(()), self.training_loss.weights
+            terms = [term for term in TERMS if term.of_weight is None and weights[term.option]]
+            nothing = {term.logged: (zero, zero.long()) for term in terms}
+            nothing |= {"ul_sequence_loss": (zero, zero.long()), "repeated": (zero, 0)}
             output = output._replace(logged=nothing | output.logged)
-        return super().result(weight, output, target, tokens, **options)
+        return super().result(weight, output, sample, **options)
 
     def _continuation_loss(
         self, model: Any, prefixes: Tensor, reduce: bool
@@ -119,34 +115,17 @@ class UnlikelihoodSequenceCriterion(LikelihoodCriterion):
         target[:, start - 1 :] = continuation
         is_punished = torch.zeros_like(target, dtype=torch.bool)
         is_punished[:, start - 1 :] = repeated
-        objective = RepetitionObjective(
-            is_punished,
-            self.objective.vocabulary,
-            cosreg_gamma=self.objective.cosreg_gamma,
-            ignore_index=self.padding_idx,
-            padding_row=self.padding_idx,
-        )
-        number = repeated.numel()
-        size = self.sample_size(target, number)
-        output, weight = self.objective_output(
-            model, net_input, target, objective, MicroBatch(), size
-        )
-        output.logged["repeated"] = repeated.sum(), number
-        return self.result(weight, output, target, number, likelihood=False, reduce=reduce)
+        made_up = {"net_input": net_input, "target": target, "ntokens": repeated.numel()}
+        is_punished = is_punished.reshape(-1)
 
-
-class RepetitionObjective(Objective):
-    """`−Σ_t log(1 − p(x_t))` over the targets x_t (B, T) that are `punished`, (B, T) bool, in the
-    place of the likelihood."""
-
-    def __init__(self, punished: Tensor, vocabulary: int, **options: Any) -> None:
-        super().__init__(vocabulary, **options)
-        self.punished = punished.reshape(-1)
-
-    def loss(self, weight: Tensor, target: Tensor, position_weight: Tensor | None) -> Loss:
         def repetition(logits: Tensor, chunk: Chunk) -> Values:
-            is_candidate = self.punished[chunk.positions]
+            is_candidate = is_punished[chunk.positions]
             penalty = unlikelihood(logits, chunk.target[:, None], is_candidate[:, None])
-            return {"losses": penalty, "nll": penalty, "ul_sequence_loss": penalty}
+            return {"losses": penalty, "nll": penalty}
 
-        return repetition
+        output, weight = self.loss_of_model(model, made_up, replacement=repetition)
+        number = (target != self.padding_idx).sum()
+        sequence_loss = output.losses.sum() / math.log(2), number
+        output.logged["ul_sequence_loss"] = sequence_loss
+        output.logged["repeated"] = repeated.sum(), repeated.numel()
+        return self.result(weight, output, made_up, in_nll_loss=False, reduce=reduce)

@@ -13,12 +13,10 @@ from fairseq.optim import register_optimizer
 from fairseq.optim.adam import FairseqAdamConfig
 
 from agg_fairseq.data.binarized import training_counts
-from agg_fairseq.fairseq_plugin.criterions.base import (
-    LikelihoodCriterion,
-    LikelihoodCriterionConfig,
-)
+from agg_fairseq.fairseq_plugin.criterions import GatedCriterion, GatedCriterionConfig
 from agg_fairseq.fairseq_plugin.optimizers import AdamOfEmbedding
 from agg_fairseq.functional import Gates
+from agg_fairseq.gating import FixedGating
 from agg_fairseq.metrics import frequency_groups
 from agg_fairseq.optim import EmbeddingAdam
 
@@ -69,23 +67,21 @@ MEASURED_X = (0.0036, 0.0577, 0.1148, 0.2291, 0.4582, 0.9009, 1.0676)
 MEASURED_RATIO = (1.0, 1.169, 1.327, 1.702, 2.661, 6.266, 8.72)
 
 
-@register_criterion("balanced_pushes", dataclass=LikelihoodCriterionConfig)
-class BalancedPushes(LikelihoodCriterion):
+@register_criterion("balanced_pushes", dataclass=GatedCriterionConfig)
+class BalancedPushes(GatedCriterion):
     """Likelihood with the pushes of each token divided by the ratio that was measured at its x with
     β₂ = 0.98."""
 
-    gates: Gates
+    gating: FixedGating
 
-    def on_train_iterator(self, iterator: Any) -> None:
+    def make_gating(self, **options: Any) -> FixedGating:
+        """Gates that are known once the training split is."""
+        return FixedGating(**options)
+
+    def on_training_data(self, epoch: int) -> None:
         """Computes the gates, the same in every update."""
         counts = training_counts(self.task, "train")
-        x = len(iterator) / counts.clamp(min=1) * (1 - 0.98) / 2
+        x = len(self.train_iterator) / counts.clamp(min=1) * (1 - 0.98) / 2
         logs = np.interp(x.log(), np.log(MEASURED_X), np.log(MEASURED_RATIO))
         gate = torch.from_numpy(np.exp(-logs)).float()
-        self.gates = Gates(torch.ones_like(counts, dtype=torch.bool), gate, gate)
-        super().on_train_iterator(iterator)
-
-    def start_update(self, update_num: int) -> None:
-        """Sets the gates."""
-        super().start_update(update_num)
-        self.objective.current_gates = self.gates
+        self.gating.set_gates(Gates(torch.ones_like(counts, dtype=torch.bool), gate, gate))

@@ -1,5 +1,4 @@
-"""Adaptive gradient partial scaling over the batches of a training: training counts and gates (Yu
-et al. 2021)."""
+"""Adaptive gradient partial scaling (Yu et al. 2021)."""
 
 from typing import Any
 
@@ -7,15 +6,15 @@ import torch
 from torch import Tensor
 
 from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
-from .base import Objective
+from .base import Gating
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
 DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
 
 
-class AgpsObjective(Objective):
-    """Likelihood with the gradient into rare tokens that are no target of the batch scaled by their
-    training counts.
+class AgpsGating(Gating):
+    """Scales the gradient into rare tokens that are no target of the batch by their training
+    counts.
 
     "In the batch" means in this micro-batch of this worker, so that several micro-batches on one
     worker train as one on each of several workers; the paper's batch has 8,192 tokens.
@@ -29,13 +28,15 @@ class AgpsObjective(Objective):
             WikiText-103.
         mu2: see `mu1`.
         variant: see `mu1`.
-        excluded: (V,) bool, tokens that are never rare.
-        **options: as of `Objective`.
+        excluded: this, `ignore_index` and `process_group` as of `Gating`.
+        ignore_index: see `excluded`.
+        process_group: see `excluded`.
+
+    Raises:
+        ValueError: an option is out of its range.
     """
 
-    excluded: Tensor | None  # (V,) bool
     counts: Tensor | None  # (V,) int64
-    rare: Tensor | None  # (V,) bool, R
 
     def __init__(
         self,
@@ -47,9 +48,12 @@ class AgpsObjective(Objective):
         mu2: float = DEFAULT_MU2,
         variant: str = "eq15",
         excluded: Tensor | None = None,
-        **options: Any,
+        ignore_index: int = -100,
+        process_group: Any = None,
     ) -> None:
-        super().__init__(vocabulary, **options)
+        super().__init__(
+            vocabulary, excluded=excluded, ignore_index=ignore_index, process_group=process_group
+        )
         tokens = vocabulary if excluded is None else int((~excluded).sum())
         if not 0 <= rare_rank < tokens:  # beyond that, no token would be rare
             raise ValueError(
@@ -57,36 +61,34 @@ class AgpsObjective(Objective):
             )
         self.rare_rank = rare_rank
         self.scaling: dict[str, Any] = {"mu1": mu1, "mu2": mu2, "variant": variant}
-        self.register_buffer("excluded", excluded, persistent=False)
+        self.register_buffer("counts", None, persistent=False)
         self._absent: Gates | None = None  # the gates of a batch without targets, once formed
-        for name in ("counts", "rare"):
-            self.register_buffer(name, None, persistent=False)
         none = torch.zeros(vocabulary, dtype=torch.bool)
         agps_gates(none, none, none, **self.scaling)  # raises where an option is out of its range
         if counts is not None:
             self.set_counts(counts)
 
     def set_counts(self, counts: Tensor) -> None:
-        """Takes the training counts (V,), and chooses the rare tokens."""
-        self.counts = whole_counts(counts, self.vocabulary)
-        if self.excluded is not None:
-            self.counts = self.counts.to(self.excluded.device)
-        self.rare = tokens_from_rank(self.counts, self.rare_rank, self.excluded)
+        """Takes the training counts (V,)."""
+        self.counts, self._absent = whole_counts(counts, self.vocabulary), None
 
     def gates(self, target: Tensor | None) -> Gates:
         """The gates of the micro-batch. ValueError without counts."""
-        if self.counts is None or self.rare is None:
+        if self.counts is None:
             raise ValueError(
                 "found no training counts; expected them as `counts`, or by `set_counts`"
             )
-        present = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=self.rare.device)
+        absent, device = self._absent, self.counts.device
+        if absent is None or absent.rare.device != device:
+            excluded = None if self.excluded is None else self.excluded.to(device)
+            rare = tokens_from_rank(self.counts, self.rare_rank, excluded)
+            absent = agps_gates(self.counts, torch.zeros_like(rare), rare, **self.scaling)
+            self._absent = absent
+        present = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=device)
         if target is not None:
             # What is ignored marks the last entry: to select the others would wait for a GPU.
             marked = target.masked_fill(target == self.ignore_index, self.vocabulary)
             present.index_fill_(0, marked.flatten(), True)
-        if self._absent is None or self._absent.rare is not self.rare:  # on another device, or new
-            none = torch.zeros_like(self.rare)
-            self._absent = agps_gates(self.counts, none, self.rare, **self.scaling)
-        f1, f2 = self._absent.g1, self._absent.g2
-        gates = [torch.where(present[:-1], 1.0, f) for f in (f1, f2) if f is not None]
-        return Gates(self.rare, *gates)
+        scaled = (absent.g1, absent.g2)
+        gates = [torch.where(present[:-1], 1.0, f) for f in scaled if f is not None]
+        return Gates(absent.rare, *gates)

@@ -1,4 +1,4 @@
-"""Objectives under DDP: what belongs to a worker stays its own until counts are summed;
+"""Rules for gates under DDP: what belongs to a worker stays its own until counts are summed;
 integrations/sharding.py has the other ways to share the work."""
 
 import pytest
@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from agg_fairseq.objective import AggObjective, FaceObjective
+from agg_fairseq.functional import TrainingLoss
+from agg_fairseq.gating import AggGating, FaceWeights
 
 pytestmark = pytest.mark.slow
 
@@ -14,17 +15,22 @@ V, D = 30, 8
 
 
 class Model(nn.Module):
-    """A model whose loss is an objective inside of it."""
+    """A model with a rule inside of it."""
 
-    def __init__(self, objective):
+    def __init__(self, rule):
         super().__init__()
         torch.manual_seed(0)
         self.embedding = nn.Embedding(V, D)
-        self.head, self.objective = nn.Linear(D, V, bias=False), objective
+        self.head, self.rule = nn.Linear(D, V, bias=False), rule
 
     def forward(self, tokens):
         features = self.embedding(tokens[:, :-1])
-        return self.objective(features, self.head.weight, tokens[:, 1:]).loss
+        target = tokens[:, 1:]
+        if isinstance(self.rule, AggGating):
+            return TrainingLoss()(features, self.head.weight, target, gates=self.rule(target)).loss
+        weights = self.rule(target)
+        self.rule.count(self.head(features).argmax(-1), target)
+        return TrainingLoss()(features, self.head.weight, target, position_weight=weights).loss
 
 
 def draw_tokens(rank, micro_batch):
@@ -37,16 +43,16 @@ def work(rank, folder):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     found = {}
     # Three forward passes before the backward passes: DDP gives each the buffers of the first.
-    for name, objective in (
-        ("agg", AggObjective(V, rare_fraction=0.3)),
-        ("face", FaceObjective(V)),
+    for name, rule in (
+        ("agg", AggGating(V, rare_fraction=0.3)),
+        ("face", FaceWeights(V)),
     ):
-        model = nn.parallel.DistributedDataParallel(Model(objective))
+        model = nn.parallel.DistributedDataParallel(Model(rule))
         losses = [model(draw_tokens(rank, number)) for number in range(3)]
-        found[name] = objective.counter.current.clone()
+        found[name] = rule.counter.current.clone()
         sum(losses).backward()
-        objective.commit_update()
-        found[f"{name}, summed"] = objective.counter.appearances.clone()
+        rule.commit_update()
+        found[f"{name}, summed"] = rule.counter.appearances.clone()
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 

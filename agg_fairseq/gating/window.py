@@ -1,0 +1,143 @@
+"""Rules by the appearances of tokens in a window of updates: counts, rare group, and when the gates
+are formed."""
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional import Gates, rare_tokens
+from ..modules import TokenCounter
+from .base import Gating
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,768 tokens per update
+DEFAULT_WINDOW = 1000  # updates, until the length of an epoch is known
+
+
+class WindowGating(Gating):
+    """Gates the gradient into the embeddings of rare tokens by their recent appearances. A subclass
+    defines `form_gates`, which says how much.
+
+    The gates of an update are formed from the updates before it, and are the same for all its
+    micro-batches and workers. The first update, with nothing in memory, is not gated.
+
+    Args:
+        vocabulary: V.
+        alpha: as of `functional.rare_tokens`; 0.03 if `rare_fraction` is not given either.
+        rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
+        window: K >= 1, the number of updates over which appearances are counted; None is one epoch,
+            as `start_epoch` tells, and 1,000 until then.
+        static_after_epoch: keep the rare group fixed after this epoch, once the window is full
+            (before that, most tokens had no time to appear); 0: never (Yu et al. 2022, Table 9).
+        count_current_batch: also count the micro-batches of the update so far, with a reduction
+            over the workers for each; the first update is then gated too.
+        excluded: this, `ignore_index` and `process_group` as of `Gating`.
+        ignore_index: see `excluded`.
+        process_group: see `excluded`.
+
+    Raises:
+        ValueError: an option is out of its range.
+    """
+
+    counter: TokenCounter
+    static_rare: Tensor | None  # (V,) bool, the group that was fixed; None if none was
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        alpha: float | None = None,
+        rare_fraction: float | None = None,
+        window: int | None = None,
+        static_after_epoch: int = 0,
+        count_current_batch: bool = False,
+        excluded: Tensor | None = None,
+        ignore_index: int = -100,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__(
+            vocabulary, excluded=excluded, ignore_index=ignore_index, process_group=process_group
+        )
+        if alpha is not None and rare_fraction is not None:
+            raise ValueError(
+                f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
+            )
+        if alpha is None and rare_fraction is None:
+            alpha = DEFAULT_ALPHA
+        self.alpha, self.rare_fraction = alpha, rare_fraction
+        self.static_after_epoch, self.count_current_batch = static_after_epoch, count_current_batch
+        self.epoch, self.takes_epoch = 1, window is None
+        window = DEFAULT_WINDOW if window is None else window
+        self.counter = TokenCounter(vocabulary, window, ignore_index)
+        self.register_buffer("static_rare", None, persistent=False)
+        # The last gates, and the number of changes and device of the counts they were formed from.
+        self._formed: tuple[Any, Gates] | None = None
+        self.choose_rare(torch.zeros(vocabulary, dtype=torch.int64), 1)  # raises out of the range
+        if excluded is not None:
+            self.to(excluded.device)
+
+    def form_gates(self, appearances: Tensor, updates: int, rare: Tensor) -> Gates:
+        """The gates on the rare tokens (V,) that appeared `appearances` (V,) times in the
+        `updates` of the window, at least 1."""
+        raise NotImplementedError
+
+    def choose_rare(self, appearances: Tensor, updates: int) -> Tensor:
+        """R (V,), the rare tokens by the appearances in so many updates."""
+        excluded = None if self.excluded is None else self.excluded.to(appearances.device)
+        return rare_tokens(
+            appearances,
+            updates,
+            alpha=self.alpha,
+            rare_fraction=self.rare_fraction,
+            excluded=excluded,
+        )
+
+    def start_epoch(self, epoch: int, updates: int) -> None:
+        """Sets the window, unless it was given."""
+        self.epoch = epoch
+        if self.takes_epoch:
+            self.counter.resize(updates)
+
+    def gates(self, target: Tensor | None) -> Gates | None:
+        """The gates by the updates in the window; with `count_current_batch`, the counts so far are
+        one update more. None where there is no update."""
+        appearances, updates = self.counter.appearances, self.counter.updates
+        if self.count_current_batch:
+            current = self.counter.current.clone()
+            self.sum_over_workers(current)
+            return self._form(appearances + current, updates + 1)
+        if not updates:
+            return None
+        # They are the same for all micro-batches of an update.
+        key = self.counter.changes, appearances.device
+        if self._formed is None or self._formed[0] != key:
+            self._formed = key, self._form(appearances, updates)
+        return self._formed[1]
+
+    def _form(self, appearances: Tensor, updates: int) -> Gates:
+        """The gates by these appearances, on the group that was fixed, or is to be fixed now."""
+        counter, rare = self.counter, self.static_rare
+        if rare is None:
+            rare = self.choose_rare(appearances, updates)
+            is_full = counter.updates >= (counter.window or 1)
+            if is_full and 0 < self.static_after_epoch < self.epoch:
+                rare = self.choose_rare(counter.appearances, counter.updates)
+                self.static_rare = rare
+                logger.info(f"the {int(rare.sum())} rare tokens are fixed from here on")
+        return self.form_gates(appearances, updates, rare)
+
+    def get_extra_state(self) -> tuple[dict[str, Any]]:
+        """The fixed group, as indices; the counts are the state of the counter."""
+        static = self.static_rare
+        return ({"static_rare": None if static is None else static.nonzero().squeeze(1).cpu()},)
+
+    def set_extra_state(self, state: tuple[dict[str, Any]]) -> None:
+        """Restores what `get_extra_state` returned, from any device; a fixed group only if one is
+        wanted."""
+        self.static_rare = self._formed = None
+        if self.static_after_epoch and (static := state[0]["static_rare"]) is not None:
+            none = torch.zeros_like(self.counter.appearances, dtype=torch.bool)
+            self.static_rare = none.index_fill(0, static.to(none.device), True)

@@ -1,0 +1,209 @@
+"""Rules for gates: what they count, the life of an update, state, and options."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch.distributed import checkpoint
+
+from agg_fairseq.functional import agg_gates, freezing_gates, rare_tokens
+from agg_fairseq.gating import AggGating, AgpsGating, FaceWeights, FixedGating, Gating
+from agg_fairseq.gating.face import face_weights
+
+V = 30
+EXCLUDED = torch.zeros(V, dtype=torch.bool).index_fill(0, torch.tensor([0, 29]), True)
+
+
+def targets(seed, rows=2, steps=5):
+    """Two of them are ignored."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(V, (rows, steps), generator=generator)
+    target[0, :2] = -100
+    return target
+
+
+def counts(*seeds):
+    tokens = torch.cat([targets(seed).flatten() for seed in seeds])
+    return torch.bincount(tokens[tokens >= 0], minlength=V)
+
+
+def train(rule, seeds):
+    """What a rule decides in updates of one micro-batch each."""
+    decided = []
+    for seed in seeds:
+        decided.append(rule(targets(seed)))
+        if isinstance(rule, FaceWeights):
+            rule.count(targets(seed + 50).clamp(min=0), targets(seed))
+        rule.commit_update()
+    return decided
+
+
+def test_what_is_not_counted():
+    """Validation, dummy batches, and an update that was skipped or broken off."""
+    gating = AggGating(V, rare_fraction=0.3)
+    with torch.no_grad():
+        assert gating(targets(1)) is None
+    assert gating.eval()(targets(1)) is None and not gating.is_under_way
+    gating.train()(targets(1), is_dummy=True)
+    assert gating.is_under_way and not gating.counter.current.any()
+    for end in (gating.roll_back_update, gating.commit_update):
+        gating(targets(2))
+        end()
+    assert gating.counter.updates == 1 and gating.counter.appearances.equal(counts(2))
+
+
+@pytest.mark.parametrize("threshold", [{"alpha": 0.6}, {"rare_fraction": 0.3}])
+def test_gates_come_from_the_updates_before(threshold):
+    """A window of two: none for the first update, then those of the one or two before. Special
+    tokens are common."""
+    gating = AggGating(V, window=2, excluded=EXCLUDED, **threshold)
+    first, *others = train(gating, range(6))
+    copied = copy.deepcopy(gating)
+    assert copied.gates(None).g1.equal(gating.gates(None).g1)
+    other = AggGating(V, window=2)
+    train(other, (7, 8))
+    copied.counter.load_state_dict(other.counter.state_dict())  # without that of the rule
+    expected = rare_tokens(counts(7, 8), 2, excluded=EXCLUDED, **threshold)
+    assert copied.gates(None).rare.equal(expected)
+    assert first is None
+    for number, gates in enumerate(others, 1):
+        appearances = counts(*range(max(0, number - 2), number))
+        rare = rare_tokens(appearances, min(number, 2), excluded=EXCLUDED, **threshold)
+        expected = agg_gates(appearances, min(number, 2), rare)
+        assert rare.any() and not rare[EXCLUDED].any()
+        assert gates.rare.equal(rare)
+        assert gates.g1.equal(expected.g1) and gates.g2.equal(expected.g2)
+
+
+def test_a_window_is_one_epoch_unless_it_is_given():
+    for window, expected in ((None, [1000, 7, 9]), (5, [5, 5, 5])):
+        gating, found = AggGating(V, window=window), []
+        for epoch in range(3):
+            if epoch:
+                gating.start_epoch(epoch, 5 + 2 * epoch)
+            found.append(gating.counter.window)
+        assert found == expected
+
+
+def test_a_fixed_group_stays():
+    """From the first update after the epoch in which the window is full."""
+    gating = AggGating(V, rare_fraction=0.3, window=3, static_after_epoch=1)
+    gating.start_epoch(2, 4)
+    for seed in range(5):
+        train(gating, [seed])
+        assert (gating.static_rare is None) == (gating.counter.updates < 3 or seed < 3)
+    for gates in train(gating, (9, 8, 7)):
+        assert torch.equal(gates.rare, gating.static_rare)
+    plain = AggGating(V, rare_fraction=0.3, window=3)
+    plain.load_state_dict(gating.state_dict())
+    assert plain.static_rare is None, "no group is to be fixed"
+
+
+def test_gates_that_are_set():
+    gating = FixedGating(V)
+    assert gating(targets(1)) is None
+    gating.set_gates(freezing_gates(torch.arange(V) > 20, "b"))
+    gates = gating(targets(1))
+    assert gates.g1[20:22].tolist() == [1, 0] and gates.g2 is None
+
+
+def test_weights_of_face_by_hand():
+    """f = (4, 1, 0): 1 − f/4 = (0, 3/4, 1), times 3 / (7/4). No output, or equal output, is plain
+    likelihood."""
+    expected = {(4, 1, 0): [0.0, 9 / 7, 12 / 7], (1, 0, 0): [0.0, 1.5, 1.5], (5, 4): [0, 2]}
+    expected |= {(0, 0): [1, 1], (3, 3): [1, 1]}
+    for counts, weights in expected.items():
+        assert face_weights(torch.tensor(counts)).tolist() == pytest.approx(weights)
+    face = FaceWeights(3)
+    face(torch.tensor([[0, -100]]))
+    face.count(torch.tensor([[2, 1]]), torch.tensor([[0, -100]]))  # one position has a target
+    face.commit_update()
+    assert face(torch.tensor([[0, 2, -100]])).tolist() == [[1.5, 0, 1.5]]
+
+
+RULES = {
+    "agg": lambda: AggGating(V, rare_fraction=0.3, window=2),
+    "agg, fixed": lambda: AggGating(V, rare_fraction=0.3, window=2, static_after_epoch=1),
+    "face": lambda: FaceWeights(V),
+}
+
+
+@pytest.mark.parametrize("way", ["torch", "distributed"])
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.filterwarnings("ignore:torch.distributed")
+def test_a_state_goes_on_exactly(name, way, tmp_path):
+    first, second = RULES[name](), RULES[name]()
+    first.start_epoch(2, 3)
+    train(first, range(4))
+    train(second, range(20, 24))
+    if way == "torch":
+        torch.save(first.state_dict(), tmp_path / "state.pt")
+        second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    else:  # where the state has other sizes than that of the second
+        checkpoint.save({"gating": first}, checkpoint_id=tmp_path)
+        checkpoint.load({"gating": second}, checkpoint_id=tmp_path)
+    for one, other in zip(train(first, (4, 5, 6)), train(second, (4, 5, 6)), strict=True):
+        if name == "face":
+            assert one.equal(other)
+        else:
+            assert one.rare.equal(other.rare) and one.g1.equal(other.g1) and one.g2.equal(other.g2)
+
+
+def test_the_window_is_that_of_the_options():
+    first, second = AggGating(V, window=5), AggGating(V, window=2)
+    train(first, range(4))
+    second.load_state_dict(first.state_dict())
+    assert (second.counter.window, second.counter.updates) == (2, 2)
+    assert second.counter.appearances.equal(counts(2, 3))
+
+
+def test_a_state_of_another_rule_is_refused():
+    """What follows from the data is in no state."""
+    agg, face = AggGating(V, rare_fraction=0.3, window=2, excluded=EXCLUDED), FaceWeights(V)
+    agps = AgpsGating(V, rare_rank=5, counts=torch.arange(V), excluded=EXCLUDED)
+    assert {*agg.state_dict()} == {"_extra_state", *face.state_dict()} and not agps.state_dict()
+    for state, rule in ((agg.state_dict(), face), (face.state_dict(), agg), ({}, agg)):
+        with pytest.raises((ValueError, RuntimeError)):
+            rule.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "message"),
+    [
+        (AggGating, {"alpha": math.nan}, "alpha between 0 and 1, both excluded, got nan"),
+        (AggGating, {"rare_fraction": 0.0}, "rare_fraction between 0 and 1"),
+        (AggGating, {"rare_fraction": 0.1, "alpha": 0.1}, "found both alpha 0.1 and"),
+        (AggGating, {"which": "g3"}, "one of both, g1, g2"),
+        (AggGating, {"window": 2.5}, "a whole number, got 2.5"),
+        (AggGating, {"window": 0}, "at least 1 update"),
+        (AgpsGating, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
+        (AgpsGating, {"rare_rank": 28, "excluded": EXCLUDED}, r"\[0, 28\), as many tokens"),
+    ],
+)
+def test_options_out_of_range(rule, options, message):
+    with pytest.raises(ValueError, match=message):
+        rule(V, **options)
+
+
+def test_an_update_ends_once_after_its_micro_batches():
+    """Without `commit_update` nothing would ever be gated; an update without a micro-batch, or
+    ended twice, would enter the window."""
+    gating, weight = AggGating(V, rare_fraction=0.3), torch.nn.Parameter(torch.randn(V, 4))
+    optimizer, other = (torch.optim.SGD([one], lr=0.1) for one in (weight, weight.detach().clone()))
+    weight.grad = torch.ones_like(weight)
+    for end in (gating.commit_update, gating.roll_back_update, None):
+        gating(targets(1))
+        other.step()
+        gating.continue_update()  # it trains another model
+        gating(targets(2))
+        optimizer.step()
+        if end is not None:
+            end()
+    with pytest.raises(ValueError, match="call commit_update"):
+        gating(targets(3))
+    gating.commit_update()
+    with pytest.raises(ValueError, match="found no micro-batch in this update"):
+        gating.commit_update()
+    assert gating.counter.updates == 2
+    Gating(V).commit_update()  # a rule without counts needs none
