@@ -152,25 +152,17 @@ def softmax_residual_(
     omega: Tensor | None,
     dtype: torch.dtype,
     label_smoothing: float = 0.0,
-    ranges: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dL/dz = ω (P − Q) (C, V), in the memory of the logits z; −log P[y] (C,); and with label
     smoothing −Σ_k log P[k] (C,).
-
-    With `ranges` (2, C), without label smoothing, the columns from the first to the last, excluded,
-    compete at each position.
     """
     share = label_smoothing / logits.size(1)  # ε/V
     others = label_smoothing - share  # 1 − Q[y]
     if logits.is_cuda and softmax_kernel.can_run(logits):
-        arguments = logits, target, omega, share, others, dtype, ranges
+        arguments = logits, target, omega, share, others, dtype
         if (found := softmax_kernel.residual_(*arguments)) is not None:
             return found
     y = target[:, None]
-    if ranges is not None:
-        column = torch.arange(logits.size(1), device=logits.device)
-        first, last = ranges[:, :, None]
-        logits.masked_fill_((column < first) | (column >= last), -torch.inf)
     z_of_target, largest = logits.gather(1, y).squeeze(1), logits.amax(1)  # C
     total = logits.sum(1) if share else None  # C
     residual = torch.softmax(logits, 1, out=logits)  # C x V, P

@@ -28,7 +28,6 @@ def residual_(
     share: float,
     others: float,
     dtype: torch.dtype,
-    ranges: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """What `losses.softmax_residual_` says, where `can_run`, with ε/V and 1 − Q[y] of label
     smoothing. None if Triton fails, and the log says so once."""
@@ -36,14 +35,13 @@ def residual_(
     rows, vocabulary = logits.shape
     out = logits if dtype == logits.dtype else logits.view(dtype)[:, :vocabulary]
     nll, total = logits.new_empty(2, rows).unbind()
-    first, last = (None, None) if ranges is None else ranges
-    pointers = logits, out, target, first, last, omega, nll, total
+    pointers = logits, out, target, omega, nll, total
     try:
         with _device(logits):
             compiled_kernel()[(rows,)](
                 *(nll if pointer is None else pointer for pointer in pointers),
                 vocabulary, logits.stride(0), out.stride(0), share, others,
-                HAS_RANGE=ranges is not None, HAS_FACTOR=omega is not None, HAS_SHIFT=share > 0,
+                HAS_FACTOR=omega is not None, HAS_SHIFT=share > 0,
                 BLOCK=min(BLOCK, 1 << (vocabulary - 1).bit_length()),
                 num_warps=16 if vocabulary > 2048 else 4,
             )  # fmt: skip

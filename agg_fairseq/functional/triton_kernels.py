@@ -6,19 +6,14 @@ import triton.language as tl
 
 @triton.jit
 def softmax_residual(
-    z_ptr, out_ptr, y_ptr, first_ptr, last_ptr, factor_ptr, nll_ptr, total_ptr, V, WIDTH, out_stride,
-    share, others, HAS_RANGE: tl.constexpr, HAS_FACTOR: tl.constexpr, HAS_SHIFT: tl.constexpr,
+    z_ptr, out_ptr, y_ptr, factor_ptr, nll_ptr, total_ptr, V, WIDTH, out_stride,
+    share, others, HAS_FACTOR: tl.constexpr, HAS_SHIFT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row of `factor · (softmax z − Q)`, −log P[y] and −Σ log P. The logits lie in rows of WIDTH
     numbers, a multiple of 16 in half precision: masks end there, so that loads and stores are those
     of whole vectors."""
     row = tl.program_id(0).to(tl.int64)
-    first = 0  # the columns that compete
-    last = V
-    if HAS_RANGE:
-        first = tl.load(first_ptr + row).to(tl.int32)
-        last = tl.load(last_ptr + row).to(tl.int32)
     z_ptr += row * WIDTH
     out_ptr += row * out_stride
     columns = tl.arange(0, BLOCK)
@@ -26,17 +21,16 @@ def softmax_residual(
     maxima = tl.full((BLOCK,), float("-inf"), tl.float32)
     sums = tl.zeros((BLOCK,), tl.float32)
     totals = tl.zeros((BLOCK,), tl.float32)
-    for start in range(first // BLOCK * BLOCK, last, BLOCK):
+    for start in range(0, V, BLOCK):
         k = start + columns
         z = tl.load(z_ptr + k, mask=k < WIDTH, other=0.0)
-        competes = (k >= first) & (k < last)
-        z = tl.where(competes, z, float("-inf"))
+        z = tl.where(k < V, z, float("-inf"))
         new = tl.maximum(maxima, z)
         base = tl.where(new == float("-inf"), 0.0, new)
         sums = sums * tl.exp(maxima - base) + tl.exp(z - base)
         maxima = new
         if HAS_SHIFT:
-            totals += tl.where(competes, z, 0.0)
+            totals += tl.where(k < V, z, 0.0)
     largest = tl.max(maxima, 0)
     log_sum = tl.log(tl.sum(sums * tl.exp(maxima - largest), 0))
     if HAS_SHIFT:
@@ -56,7 +50,7 @@ def softmax_residual(
         z = tl.load(z_ptr + k, mask=k < WIDTH, other=0.0)
         value = (tl.exp((z - largest) - log_sum) - share) * factor
         value = tl.where(k == y, entry, value)
-        value = tl.where((k >= first) & (k < last), value, 0.0)
+        value = tl.where(k < V, value, 0.0)
         # The row of the residual may overlay that of the logits, with numbers of half the size: all
         # of a block has to be read before it is written.
         tl.debug_barrier()
