@@ -113,8 +113,11 @@ def loss_of_features(
         outputs.append(loss(features))
         return outputs[-1].loss
 
-    with replaced_output_layer(head.decoder, output_layer):
+    head.decoder.output_layer = output_layer
+    try:
         value = model(**net_input)[0]
+    finally:
+        del head.decoder.output_layer  # so that the method of the class is found again
     return outputs[-1]._replace(loss=value)
 
 

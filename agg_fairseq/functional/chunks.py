@@ -61,6 +61,7 @@ def chunked(
     gates: Gates | None = None,
     ignore_index: int = -100,
     bound: Tensor | float = 1.0,
+    predict: bool = False,
 ) -> tuple[Tensor, Values]:
     """The sum of a loss of the logits `H Wᵀ + b` over all positions that have a target.
 
@@ -77,6 +78,7 @@ def chunked(
         ignore_index: the target at positions that contribute nothing, whatever their features are.
         bound: of the entries of dL/dlogits, 1 for a likelihood. With float16 features, a loss that
             exceeds it a few dozen times gives gradients that are not finite.
+        predict: also return the arg-max of the logits, as the value `prediction`.
 
     Returns:
         The sum of the losses, a scalar that carries the gradient; and all values, shaped like
@@ -120,7 +122,9 @@ def chunked(
             h, y, has_target = (one.index_select(0, kept) for one in (h, y, has_target))
     inputs = h, weight, bias
     scale = HALF_SCALE / bound if precision(h).dtype == torch.float16 else None
-    values, gradients = _values_and_gradients(loss, inputs, y, has_target, kept, gates, scale)
+    values, gradients = _values_and_gradients(
+        loss, inputs, y, has_target, kept, gates, scale, predict
+    )
     total = WithGradients.apply(values["losses"], gradients, has_target, scale, *inputs)
     for name, value in values.items():
         if kept is not None:
@@ -164,6 +168,7 @@ def _values_and_gradients(
     kept: Tensor | None,
     gates: Gates | None,
     scale: Tensor | float | None,
+    predict: bool,
 ) -> tuple[Values, list[Tensor | None]]:
     """The loop over chunks, of H (N, D), W (V, D), and b (V,) or None, with targets y (N,).
 
@@ -198,12 +203,13 @@ def _values_and_gradients(
             logits, grad_chunk = wider[:, :vocabulary], None
             if bias is not None:
                 logits.add_(bias.to(wide))
+            prediction = {"prediction": logits.argmax(1)} if predict else {}
             if hasattr(loss, "value_and_grad_"):
                 values, residual, grad_chunk = loss.value_and_grad_(logits, chunk, dtype, scale)
             else:
                 given = loss, logits, chunk, scale
                 values, residual, grad_chunk = differentiate(*given, is_wanted=any(wanted))
-            parts.append(values)
+            parts.append(values | prediction)
             residual = residual.to(dtype).to(operand)
             if residual.size(1) < wider.size(1):
                 residual = widened(residual, wider.size(1))

@@ -83,12 +83,11 @@ class ReplacedLinear(TorchFunctionMode):
         self, function: Any, types: Any, arguments: Any = (), options: Any = None
     ) -> Any:
         options = options or {}
-        if function is F.linear and self._is_of_layer(*arguments, **options):
-            function = self.linear
+        if function is F.linear:
+            weight = options["weight"] if "weight" in options else arguments[1]
+            if weight is self.layer.weight:  # weight normalization makes it anew in each pass
+                function = self.linear
         return function(*arguments, **options)
-
-    def _is_of_layer(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
-        return weight is self.layer.weight  # weight normalization makes it anew in each pass
 
 
 class _GatedLinear(torch.autograd.Function):

@@ -101,35 +101,28 @@ class SmoothedLikelihood:
     Args:
         label_smoothing: ε in [0, 1].
         position_weight: ω (N,), of all positions; None is 1.
-        predict: also return the arg-max of P, as `prediction`.
     """
 
     label_smoothing: float = 0.0
     position_weight: Tensor | None = None
-    predict: bool = False
 
     def __call__(self, logits: Tensor, chunk: Chunk) -> Values:
         """`losses`, the summands; and `nll`, −log P[y]."""
         losses, nll = label_smoothed_nll(logits, chunk.target, self.label_smoothing)
         if (omega := self.omega(chunk, logits.dtype)) is not None:
             losses = losses * omega
-        return {"losses": losses, "nll": nll} | self.prediction(logits)
+        return {"losses": losses, "nll": nll}
 
     def omega(self, chunk: Chunk, dtype: torch.dtype) -> Tensor | None:
         """The weights ω (C,) of a chunk."""
         weights = self.position_weight
         return None if weights is None else weights[chunk.positions].to(dtype)
 
-    def prediction(self, logits: Tensor) -> Values:
-        """The `prediction` of logits (C, V), if it is wanted."""
-        return {"prediction": logits.argmax(1)} if self.predict else {}
-
     def value_and_grad_(
         self, logits: Tensor, chunk: Chunk, dtype: torch.dtype, scale: Tensor | float | None
     ) -> tuple[Values, Tensor, None]:
         """The same, and `scale · dL/dz = scale · ω (P − Q)` (C, V) in `dtype`, in the memory of the
         logits."""
-        values = self.prediction(logits)
         omega = factor = self.omega(chunk, logits.dtype)
         if logits.is_cuda:  # elsewhere all positions have a target
             factor = torch.ones_like(logits[:, 0]) if omega is None else omega
@@ -142,7 +135,7 @@ class SmoothedLikelihood:
         losses = nll
         if total is not None:
             losses = smoothed(nll, total, logits.size(1), self.label_smoothing)
-        values |= {"losses": losses if omega is None else losses * omega, "nll": nll}
+        values = {"losses": losses if omega is None else losses * omega, "nll": nll}
         return values, grad_logits, None
 
 

@@ -168,7 +168,7 @@ class TrainingLoss(nn.Module):
         if position_weight is not None and position_weight.numel():
             largest = position_weight.abs().max().clamp(min=1e-6)
         loss, values = chunked(
-            replacement or self.of_batch(weight, target, position_weight, predict),
+            replacement or self.of_batch(weight, target, position_weight),
             features,
             weight,
             target,
@@ -176,6 +176,7 @@ class TrainingLoss(nn.Module):
             gates=gates,
             ignore_index=self.ignore_index,
             bound=self.weights["ul_alpha"] + largest,
+            predict=predict,
         )
         return self.complete(loss, values, weight, target, denominator)
 
@@ -200,8 +201,10 @@ class TrainingLoss(nn.Module):
         chunk = Chunk(positions, y.where(has_target, 0), has_target, None)
         logits = logits.flatten(0, -2)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        loss = replacement or self.of_batch(weight, target, position_weight, predict)
+        loss = replacement or self.of_batch(weight, target, position_weight)
         values = loss(logits, chunk)
+        if predict:
+            values["prediction"] = logits.argmax(1)
         values = {name: one.where(has_target, 0).view(target.shape) for name, one in values.items()}
         return self.complete(values["losses"].sum(), values, weight, target, denominator)
 
@@ -210,11 +213,10 @@ class TrainingLoss(nn.Module):
         weight: Tensor,
         target: Tensor,
         position_weight: Tensor | None = None,
-        predict: bool = False,
     ) -> Loss:
         """The loss of the logits of a micro-batch with targets (B, T), for `functional.chunked`."""
         omega = None if position_weight is None else position_weight.reshape(-1)
-        likelihood = SmoothedLikelihood(self.label_smoothing, omega, predict)
+        likelihood = SmoothedLikelihood(self.label_smoothing, omega)
         terms = [
             (term, self.weights[term.option], term.prepare(target, self.ignore_index))
             for term in TERMS
@@ -325,7 +327,7 @@ class _LossOfBatch:
             return values, grad_logits
         [(term, alpha, candidates)] = self.terms
         tokens, is_candidate = candidates.at(chunk.positions, chunk.target)  # C x U
-        values, y = likelihood.prediction(logits), chunk.target[:, None]
+        y = chunk.target[:, None]
         smoothing, share = likelihood.label_smoothing, likelihood.label_smoothing / logits.size(1)
         grad_logits, nll, total = softmax_residual_(
             logits, chunk.target, None, logits.dtype, smoothing
@@ -349,7 +351,7 @@ class _LossOfBatch:
 
         losses = nll if total is None else smoothed(nll, total, logits.size(1), smoothing)
         losses = losses if omega is None else losses * omega
-        values |= {"losses": losses + alpha * penalty, "nll": nll, term.logged: penalty}
+        values = {"losses": losses + alpha * penalty, "nll": nll, term.logged: penalty}
         return values, grad_logits.to(dtype)
 
     def _shift(self, chunk: Chunk) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,9 @@
 """The base of all rules: the life of an update, what is counted in it, and its state."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +11,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..functional import Gates
 from ..modules import TokenCounter
-
-_optimizer_steps = 0  # in this process, since a rule was first used
 
 
 class Gating(nn.Module):
@@ -41,6 +41,11 @@ class Gating(nn.Module):
 
     excluded: Tensor | None  # (V,) bool
     counter: TokenCounter | None  # of a rule that counts tokens per update
+    # Does this optimizer train the model? None: all do that step within an update.
+    is_trained_by: Callable[[torch.optim.Optimizer], bool] | None = None
+    is_under_way = False  # was there a micro-batch in this update?
+    has_stepped = False  # and a step of an optimizer since?
+    is_summed = False  # are the counts of the update those of all workers?
 
     def __init__(
         self,
@@ -54,8 +59,6 @@ class Gating(nn.Module):
         self.vocabulary, self.ignore_index = vocabulary, ignore_index
         self.process_group, self.counter = process_group, None
         self.register_buffer("excluded", excluded, persistent=False)
-        self.is_summed = False  # are the counts of the update those of all workers?
-        self._steps_before: int | None = None  # those of optimizers before the update under way
 
     def gates(self, target: Tensor | None) -> Gates | None:
         """The gates of a training micro-batch with targets (B, T), None if it is a dummy one; to be
@@ -77,44 +80,22 @@ class Gating(nn.Module):
         Raises:
             ValueError: an optimizer has stepped, but the update has not ended.
         """
-        if not self.enter(target):
-            return None
-        if self.counter is not None and not is_dummy:
-            self.counter.add(target)
-        return self.gates(None if is_dummy else target)
-
-    def enter(self, target: Tensor) -> bool:
-        """Does a micro-batch with these targets train? Its update is then under way, on their
-        device."""
         if not (self.training and torch.is_grad_enabled()):
-            return False
-        _watch_optimizers()
-        if self.counter is not None and self.has_stepped:
+            return None
+        if self.has_stepped and self.counter is not None:
             raise ValueError(
                 "found a step of an optimizer, but the update has not ended; call commit_update() "
-                "after each step, or continue_update() after that of another model"
+                "after each step (or, if it was that of another model, set is_trained_by)"
             )
-        if self._steps_before is None:
-            self._steps_before = _optimizer_steps
+        _watch_optimizers()
+        _under_way.add(self)
+        self.is_under_way = True
         counts = () if self.counter is None else (self.counter.current,)
         if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
             self.to(target.device)
-        return True
-
-    def continue_update(self) -> None:
-        """Says that the optimizers that have stepped in this update train other models."""
-        if self._steps_before is not None:
-            self._steps_before = _optimizer_steps
-
-    @property
-    def is_under_way(self) -> bool:
-        """Was there a micro-batch in this update?"""
-        return self._steps_before is not None
-
-    @property
-    def has_stepped(self) -> bool:
-        """Has an optimizer stepped since the first micro-batch of this update?"""
-        return self._steps_before not in (None, _optimizer_steps)
+        if self.counter is not None and not is_dummy:
+            self.counter.add(target)
+        return self.gates(None if is_dummy else target)
 
     # The end of an update.
 
@@ -124,11 +105,11 @@ class Gating(nn.Module):
             torch.distributed.all_reduce(counts, group=self.process_group)
 
     def sum_counts(self) -> None:
-        """Sums what all workers counted in the update, unless that is done. For a loop that saves
-        its state before it knows that the step took place."""
-        if self.counter is not None and not self.is_summed:
-            self.sum_over_workers(self.counter.current)
+        """Sums what all workers counted in the update. For a loop that saves its state before it
+        knows that the step took place; `commit_update` then does not."""
         self.is_summed = True
+        if self.counter is not None:
+            self.sum_over_workers(self.counter.current)
 
     def commit_update(self) -> None:
         """Ends an update on every worker, after the step of the optimizer.
@@ -141,23 +122,29 @@ class Gating(nn.Module):
                     "found no micro-batch in this update; expected at least one call with its "
                     "targets, in training, before each commit_update()"
                 )
-            self.sum_counts()
+            if not self.is_summed:
+                self.sum_over_workers(self.counter.current)
             self.counter.commit()
-        self._steps_before, self.is_summed = None, False
+        self.is_under_way = self.has_stepped = self.is_summed = False
 
     def roll_back_update(self) -> None:
         """Forgets the micro-batches of an update whose step did not take place."""
         if self.counter is not None:
             self.counter.roll_back()
-        self._steps_before, self.is_summed = None, False
+        self.is_under_way = self.has_stepped = self.is_summed = False
+
+
+_under_way: WeakSet[Gating] = WeakSet()  # rules that are told of the steps of optimizers
+
+
+def _note_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Called after each step of any optimizer."""
+    for gating in tuple(_under_way):
+        is_trained_by = gating.is_trained_by
+        if gating.is_under_way and (is_trained_by is None or is_trained_by(optimizer)):
+            gating.has_stepped = True
 
 
 @functools.cache
 def _watch_optimizers() -> None:
-    """Counts the steps of all optimizers from here on."""
-
-    def count_step(*_: Any) -> None:
-        global _optimizer_steps
-        _optimizer_steps += 1
-
-    register_optimizer_step_post_hook(count_step)
+    register_optimizer_step_post_hook(_note_step)

@@ -52,7 +52,8 @@ class FaceWeights(Gating):
         self, target: Tensor, is_dummy: bool = False
     ) -> Tensor | None:
         """`face_weights` of the targets (B, T) of a training micro-batch."""
-        if not self.enter(target):
+        super().forward(target, is_dummy=True)  # it does not count the targets
+        if not (self.training and torch.is_grad_enabled()):
             return None
         weights = face_weights(self.counter.appearances)
         return weights[target.masked_fill(target == self.ignore_index, 0)]

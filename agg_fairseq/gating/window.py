@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional import Gates, rare_tokens
+from ..functional import Gates, rare_tokens, rarest
 from ..modules import TokenCounter
 from .base import Gating
 
@@ -87,13 +87,9 @@ class WindowGating(Gating):
     def choose_rare(self, appearances: Tensor, updates: int) -> Tensor:
         """R (V,), the rare tokens by the appearances in so many updates."""
         excluded = None if self.excluded is None else self.excluded.to(appearances.device)
-        return rare_tokens(
-            appearances,
-            updates,
-            alpha=self.alpha,
-            rare_fraction=self.rare_fraction,
-            excluded=excluded,
-        )
+        if self.rare_fraction is not None:
+            return rarest(appearances, self.rare_fraction, excluded)
+        return rare_tokens(appearances, updates, alpha=self.alpha, excluded=excluded)
 
     def start_epoch(self, epoch: int, updates: int) -> None:
         """Sets the window, unless it was given."""
@@ -104,30 +100,28 @@ class WindowGating(Gating):
     def gates(self, target: Tensor | None) -> Gates | None:
         """The gates by the updates in the window; with `count_current_batch`, the counts so far are
         one update more. None where there is no update."""
-        appearances, updates = self.counter.appearances, self.counter.updates
+        counter = self.counter
+        appearances, updates = counter.appearances, counter.updates
+        key: Any = (
+            counter.changes,
+            appearances.device,
+        )  # the same for all micro-batches of an update
         if self.count_current_batch:
-            current = self.counter.current.clone()
+            current, key = counter.current.clone(), None
             self.sum_over_workers(current)
-            return self._form(appearances + current, updates + 1)
+            appearances, updates = appearances + current, updates + 1
         if not updates:
             return None
-        # They are the same for all micro-batches of an update.
-        key = self.counter.changes, appearances.device
-        if self._formed is None or self._formed[0] != key:
-            self._formed = key, self._form(appearances, updates)
+        if key is None or self._formed is None or self._formed[0] != key:
+            rare = self.static_rare
+            if rare is None:
+                rare = self.choose_rare(appearances, updates)
+                is_full = counter.updates >= (counter.window or 1)
+                if is_full and 0 < self.static_after_epoch < self.epoch:
+                    self.static_rare = rare
+                    logger.info(f"the {int(rare.sum())} rare tokens are fixed from here on")
+            self._formed = key, self.form_gates(appearances, updates, rare)
         return self._formed[1]
-
-    def _form(self, appearances: Tensor, updates: int) -> Gates:
-        """The gates by these appearances, on the group that was fixed, or is to be fixed now."""
-        counter, rare = self.counter, self.static_rare
-        if rare is None:
-            rare = self.choose_rare(appearances, updates)
-            is_full = counter.updates >= (counter.window or 1)
-            if is_full and 0 < self.static_after_epoch < self.epoch:
-                rare = self.choose_rare(counter.appearances, counter.updates)
-                self.static_rare = rare
-                logger.info(f"the {int(rare.sum())} rare tokens are fixed from here on")
-        return self.form_gates(appearances, updates, rare)
 
     def get_extra_state(self) -> tuple[dict[str, Any]]:
         """The fixed group, as indices; the counts are the state of the counter."""

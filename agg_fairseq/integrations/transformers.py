@@ -20,8 +20,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.hooks import RemovableHandle
 
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
@@ -94,8 +92,8 @@ class GatedHead(TrainerCallback):
         known = gating.excluded
         gating.excluded = mask if known is None else known | mask.to(known.device)
         self._updates_of_epoch: int | None = None
-        self._is_used = self._is_checked = self._has_stepped = self._has_warned = False
-        self._step_hook: RemovableHandle | None = None
+        gating.is_trained_by = self._is_trained_by
+        self._is_used = self._is_checked = self._has_warned = False
         self._signature = inspect.signature(model.forward)
         bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
         names = {name for one in bases for name in inspect.unwrap(one).__code__.co_names}
@@ -140,7 +138,7 @@ class GatedHead(TrainerCallback):
         labels = labels if given.get("labels") is None else given["labels"]
         if labels is None or not self.model.training or not torch.is_grad_enabled():
             return forward(*arguments, **keywords)
-        if self._has_stepped:
+        if self.gating.has_stepped:
             raise UserError(
                 "GatedHead: the optimizer has stepped, but the update has not ended; give GatedHead "
                 "to Trainer in callbacks=[…], or call commit_update() after each step"
@@ -154,9 +152,6 @@ class GatedHead(TrainerCallback):
         if target is None and self._shifts:
             target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
         target = (labels if target is None else target).to(head.weight.device)
-        if self._step_hook is None:
-            self._step_hook = register_optimizer_step_post_hook(self._note_step)
-        self.gating.continue_update()  # the optimizers of this model have not stepped
         self._is_used, gates = False, self.gating(target)
         mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
         attributes, before = vars(head), vars(head).get("forward")
@@ -182,7 +177,8 @@ class GatedHead(TrainerCallback):
         bias: Tensor | None = None,
     ) -> Tensor:
         """The logits."""
-        self._check_rows(weight)
+        if not self._is_checked:
+            self._check_rows(weight)
         positions = features.shape[:-1]
         if positions not in (target.shape, (target.numel(),)):
             raise UserError(
@@ -234,32 +230,24 @@ class GatedHead(TrainerCallback):
     def commit_update(self) -> None:
         """Ends an update in a loop of your own, as `Gating.commit_update`; does nothing where
         `accelerator.accumulate` lets accelerate's optimizer do nothing."""
-        if GradientState().sync_gradients or self._has_stepped:
+        if GradientState().sync_gradients or self.gating.has_stepped:
             if not self.gating.is_under_way:
                 raise UserError(
                     "GatedHead: found no step of the model with labels in this update; train it, and "
                     "no copy, by its own forward, which fused losses as of TRL replace"
                 )
-            self._end_update()
             self.gating.commit_update()
 
     def roll_back_update(self) -> None:
         """Ends an update whose step was skipped, as `Gating.roll_back_update`."""
-        self._end_update()
         self.gating.roll_back_update()
 
-    def _end_update(self) -> None:
-        self._has_stepped = False
-        if self._step_hook is not None:
-            self._step_hook.remove()
-            self._step_hook = None
-
-    def _note_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Called after a step of any optimizer."""
-        parameters = {*self.model.parameters()}
+    def _is_trained_by(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Has this optimizer, which has stepped, parameters of the model? Warns of its β₂."""
+        parameters, is_trained = {*self.model.parameters()}, False
         weight = self.model.get_output_embeddings().weight
         for group in optimizer.param_groups:
-            self._has_stepped |= not parameters.isdisjoint(group["params"])
+            is_trained |= not parameters.isdisjoint(group["params"])
             betas = group.get("betas")
             beta2 = betas[1] if isinstance(betas, tuple | list) else 0
             if beta2 >= 0.999 and weight in {*group["params"]} and not self._has_warned:
@@ -268,6 +256,7 @@ class GatedHead(TrainerCallback):
                     f"GatedHead: found β₂ = {beta2} for the output embedding, with which there may "
                     "be nothing to gain (docs/which-cure.md)"
                 )
+        return is_trained
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint of a loop of your own."""

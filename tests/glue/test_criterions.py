@@ -86,13 +86,13 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
 def test_when_statistics_are_formed():
     statistics = EmbeddingStatistics(2)
     one, other = (torch.nn.Parameter(torch.randn(9, 4) + shift) for shift in (0, 9))
-    for update, is_due in ((0, True), (1, False), (2, True), (2, True)):
-        statistics.start_update(update)
-        assert bool(statistics.of(one, True)) == is_due == bool(statistics.of(other, True))
-        assert statistics.of(one, True) == {}
-        measures = statistics.of(one, False), statistics.of(other, False)
+    for attempt, (update, is_due) in enumerate(((0, True), (1, False), (2, True), (2, True))):
+        now = update, attempt
+        found = [bool(statistics.of(weight, True, *now)) for weight in (one, other, one)]
+        assert found == [is_due, is_due, False]
+        measures = statistics.of(one, False, *now), statistics.of(other, False, *now)
         assert measures[0]["mean_share"][0] < 0.9 < measures[1]["mean_share"][0]
-    assert math.isnan(statistics.of(one * math.nan, False)["mean_share"][0])
+    assert math.isnan(statistics.of(one * math.nan, False, *now)["mean_share"][0])
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):

@@ -191,11 +191,10 @@ def test_an_update_ends_once_after_its_micro_batches():
     ended twice, would enter the window."""
     gating, weight = AggGating(V, rare_fraction=0.3), torch.nn.Parameter(torch.randn(V, 4))
     optimizer, other = (torch.optim.SGD([one], lr=0.1) for one in (weight, weight.detach().clone()))
-    weight.grad = torch.ones_like(weight)
+    gating.is_trained_by = lambda stepped: stepped is optimizer
     for end in (gating.commit_update, gating.roll_back_update, None):
         gating(targets(1))
-        other.step()
-        gating.continue_update()  # it trains another model
+        other.step()  # that of another model
         gating(targets(2))
         optimizer.step()
         if end is not None:

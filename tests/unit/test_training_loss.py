@@ -125,7 +125,7 @@ def test_any_loss_of_a_chunk_of_logits(c):
 
 def test_predictions_are_those_of_the_logits_without_the_margin():
     h, w, _, y, *_ = problem()
-    _, values = chunked(SmoothedLikelihood(predict=True), h, w, y)
+    _, values = chunked(SmoothedLikelihood(), h, w, y, predict=True)
     assert torch.equal(values["prediction"][y >= 0], (h @ w.t()).argmax(2)[y >= 0])
 
 

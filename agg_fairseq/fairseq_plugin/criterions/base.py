@@ -142,6 +142,7 @@ class GatedCriterion(FairseqCriterion):
             **{term.option: getattr(cfg, term.option, 0.0) for term in TERMS},
         )
         self.open_update: int | None = None  # whose tokens are counted
+        self.attempts = 0  # at updates so far
         self.train_iterator: Any = None
         self.max_positions: Any = None  # of the items of the training split
         # Has this worker run out of data, so that it repeats its first micro-batch?
@@ -249,7 +250,9 @@ class GatedCriterion(FairseqCriterion):
 
         Targets that a model made up count neither in `nll_loss` nor in `ppl`: not `in_nll_loss`.
         """
-        logged = output.logged | self.statistics.of(weight, self.training)
+        logged = output.logged | self.statistics.of(
+            weight, self.training, self.open_update or 0, self.attempts
+        )
         if gates is not None:
             rare = gates.rare.sum()
             logged |= {"rare_tokens": (rare, 1), "rare_share": (rare, len(gates.rare))}
@@ -332,7 +335,7 @@ class GatedCriterion(FairseqCriterion):
     def start_update(self, update_num: int) -> None:
         """An attempt at an update begins: a higher number than before says that the previous one
         took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
-        self.statistics.start_update(update_num)
+        self.attempts += 1
         if self.open_update is None and self.gating.counter is not None:
             logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
         if self.open_update is None or update_num <= self.open_update:
@@ -373,19 +376,20 @@ class EmbeddingStatistics:
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
-        self._are_due = False  # are measures due in this update?
         # Of the present weights, by training or validation, and by W, of which some models have
         # several (0: any W that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
+        self._attempt = 0  # at an update, of which they are
 
-    def start_update(self, update_num: int) -> None:
-        self._are_due = self.interval > 0 and update_num % self.interval == 0
-        self._measures = {}
-
-    def of(self, weight: Tensor, training: bool) -> dict[str, Average]:
+    def of(
+        self, weight: Tensor, training: bool, update_num: int, attempt: int
+    ) -> dict[str, Average]:
         """The measures of W (V, D) that are defined, if they are due; NaN if W is not finite."""
+        if attempt != self._attempt:
+            self._attempt, self._measures = attempt, {}
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
-        if training and (not self._are_due or key in self._measures):
+        are_due = self.interval > 0 and update_num % self.interval == 0
+        if training and (not are_due or key in self._measures):
             return {}
         if key not in self._measures:
             measures = dict.fromkeys(Geometry._fields, (math.nan, 1))
