@@ -20,11 +20,11 @@ from .gates import (
 )
 from .log_unigram import log_unigram
 from .losses import SmoothedLikelihood, adversarial_shift, label_smoothed_nll, unlikelihood
-from .naive import gate_gradient, naive_gated_cross_entropy
+from .naive import NaiveAgg, gate_gradient, naive_chunked, naive_gated_cross_entropy
 from .training_loss import TERMS, Average, LossOutput, Term, TrainingLoss
 
 __all__ = [
-    "gated_linear", "chunked", "Chunk", "Loss", "Values", "naive_gated_cross_entropy",
+    "gated_linear", "chunked", "Chunk", "Loss", "Values", "naive_gated_cross_entropy", "NaiveAgg", "naive_chunked",
     "SmoothedLikelihood", "label_smoothed_nll", "unlikelihood", "adversarial_shift",
     "TrainingLoss", "LossOutput", "Average", "Term", "TERMS",
     "Gates", "gate_gradient", "agg_gates", "agps_gates", "freezing_gates",

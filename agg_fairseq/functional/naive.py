@@ -1,12 +1,16 @@
-"""The gated loss as the papers write it, in plain autograd: to read, and to test the fast
-implementations against."""
+"""The slow versions: to read first, and to test the fast ones against.
+
+`naive_gated_cross_entropy` is the gated loss as the papers write it, in plain autograd; `NaiveAgg`
+is the rule of AGG over updates (`gating.AggGating`); `naive_chunked` is `chunked`.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .candidates import Candidates
-from .gates import Gates
+from .chunks import Chunk, Loss
+from .gates import Gates, rarest
 
 
 def gate_gradient(value: Tensor, gate: Tensor) -> Tensor:
@@ -87,3 +91,77 @@ def _gate_matrix(gates: Gates | None, target: Tensor, weight: Tensor) -> Tensor:
     if gates.g2 is not None:
         matrix[target_is_rare] = gates.g2.to(weight.dtype)
     return matrix.scatter(1, target[:, None], 1.0)
+
+
+class NaiveAgg:
+    """Adaptive gradient gating over the updates of a training (Yu et al. 2022, Sec. 4), with α or
+    with a fraction that is rare."""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        window: int,
+        alpha: float | None = None,
+        rare_fraction: float | None = None,
+    ) -> None:
+        self.vocabulary, self.window = vocabulary, window
+        self.alpha, self.rare_fraction = alpha, rare_fraction
+        self.counts: list[Tensor] = []  # (V,) of each update in the window, the oldest first
+        self.current = torch.zeros(vocabulary, dtype=torch.int64)  # of the update under way
+
+    def __call__(self, target: Tensor) -> Gates | None:
+        """The gates of a micro-batch, from the updates before its own; no target is negative."""
+        self.current += torch.bincount(target[target >= 0], minlength=self.vocabulary)
+        if not self.counts:
+            return None
+        a, updates = torch.stack(self.counts).sum(0), len(self.counts)
+        if self.rare_fraction is not None:
+            rare = rarest(a, self.rare_fraction)
+        else:
+            rare = a / updates < (self.alpha or 0)  # Eq. 5
+        g1 = (a / updates).clamp(max=1)  # Eq. 7
+        mean = a[rare].double().mean()
+        g2 = (a / mean).clamp(max=1) if mean > 0 else torch.ones(self.vocabulary)  # Eq. 8
+        return Gates(rare, g1, g2)
+
+    def commit_update(self) -> None:
+        """Ends an update, whose counts enter the window; the oldest leaves a full one."""
+        self.counts = [*self.counts, self.current][-self.window :]
+        self.current = torch.zeros_like(self.current)
+
+
+def naive_chunked(
+    loss: Loss,
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    bias: Tensor | None = None,
+    gates: Gates | None = None,
+    rows: int = 128,
+) -> Tensor:
+    """The sum of a loss of the logits `H Wᵀ + b`, of features (N, D) and targets (N,), `rows`
+    positions at a time: neither the logits nor the gates exist for all of them.
+
+    The gradients are formed on the way, when the logits of a chunk are there.
+    """
+    b = weight.new_zeros(len(weight)) if bias is None else bias
+    total = weight.new_zeros(())
+    grad_h, grad_w, grad_b = (torch.zeros_like(one) for one in (features, weight, b))
+    for positions in (target >= 0).nonzero().squeeze(1).split(rows):
+        h, y = features[positions].detach(), target[positions]
+        logits = (h @ weight.t() + b).detach().requires_grad_()  # C x V
+        with torch.enable_grad():
+            value = loss(logits, Chunk(positions, y, y >= 0, h))["losses"].sum()
+        (grad_logits,) = torch.autograd.grad(value, logits)  # by the loss alone
+        total += value.detach()
+        grad_h[positions] = grad_logits @ weight.detach()  # never gated
+        gated = _gate_matrix(gates, y, weight) * grad_logits
+        grad_w += gated.t() @ h
+        grad_b += gated.sum(0)
+    # 0, with these gradients
+    pairs = ((features, grad_h), (weight, grad_w), (b, grad_b))
+    for tensor, gradient in pairs:
+        total = total + ((tensor - tensor.detach()) * gradient).sum()
+    return total

@@ -81,7 +81,7 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
     new = {"RUNS": tmp_path / "new"}
     tiny = {"SIZE": "tiny", **new}
     for arguments, variables, said in (
-        (["criterion.agg_alpha=0.05"], tiny, "Key 'agg_alpha' not in 'LikelihoodCriterionConfig'"),
+        (["criterion.agg_alpha=0.05"], tiny, "Key 'agg_alpha' not in 'MleCriterionConfig'"),
         ([], {"SIZE": "huge"}, "found SIZE=huge; expected paper, small or tiny"),
         ([], {"RUNS": "a:b"}, "expected a plain path"),
         ([], {"DATA": "/nowhere"}, "found no folder DATA=/nowhere"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 
-from agg_fairseq.functional import agg_gates, freezing_gates, rare_tokens
+from agg_fairseq.functional import NaiveAgg, agg_gates, freezing_gates, rare_tokens
 from agg_fairseq.gating import AggGating, AgpsGating, FaceWeights, FixedGating, Gating
 from agg_fairseq.gating.face import face_weights
 
@@ -74,6 +74,28 @@ def test_gates_come_from_the_updates_before(threshold):
         assert rare.any() and not rare[EXCLUDED].any()
         assert gates.rare.equal(rare)
         assert gates.g1.equal(expected.g1) and gates.g2.equal(expected.g2)
+
+
+@pytest.mark.parametrize("threshold", [{"alpha": 0.4}, {"rare_fraction": 0.3}])
+def test_a_hundred_updates_beside_the_naive_rule(threshold):
+    """Of one to three micro-batches of any size, some of them rolled back."""
+    generator = torch.Generator().manual_seed(0)
+    fast, naive = (rule(V, window=7, **threshold) for rule in (AggGating, NaiveAgg))
+    for update in range(100):
+        for _ in range(update % 3 + 1):
+            length = int(torch.randint(0, 9, (), generator=generator))
+            target = torch.randint(-5, V, (2, length), generator=generator).clamp(min=-1)
+            found, expected = fast(target.masked_fill(target < 0, -100)), naive(target)
+            assert (found is None) == (expected is None) == (not naive.counts)
+            for name in ("rare", "g1", "g2"):
+                pair = (getattr(one, name) for one in (found, expected) if one is not None)
+                torch.testing.assert_close(*(pair if naive.counts else (0, 0)), check_dtype=False)
+        if update % 10 == 9:
+            fast.roll_back_update()
+            naive.current.zero_()
+        else:
+            fast.commit_update()
+            naive.commit_update()
 
 
 def test_a_window_is_one_epoch_unless_it_is_given():

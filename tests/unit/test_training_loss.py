@@ -18,6 +18,7 @@ from agg_fairseq.functional import (
     chunked,
     gated_linear,
     label_smoothed_nll,
+    naive_chunked,
     naive_gated_cross_entropy,
     previous_tokens,
     repeated_ngrams,
@@ -121,6 +122,17 @@ def test_any_loss_of_a_chunk_of_logits(c):
     assert torch.equal(
         values["at"].flatten()[y.flatten() >= 0], (y.flatten() >= 0).nonzero()[:, 0].double()
     )
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_chunks_beside_the_text_to_read_first(with_bias):
+    h, w, b, y, _, gates = problem()
+    inputs, bias = ((h, w, b), b) if with_bias else ((h, w), None)
+    loss = TrainingLoss(label_smoothing=0.1, ul_alpha=0.4).of_batch(w, y)
+    found, _ = chunked(loss, h, w, y, bias=bias, gates=gates)
+    flat = h.flatten(0, 1), w, y.flatten()
+    expected = naive_chunked(loss, *flat, bias=bias, gates=gates, rows=4)
+    assert_close([found, *grad(found, inputs)], [expected, *grad(expected, inputs)])
 
 
 def test_predictions_are_those_of_the_logits_without_the_margin():
