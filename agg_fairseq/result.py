@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 
 from . import __version__
 from .columns import METRICS, Columns, Metric, column_titles
-from .errors import UserError, first_line
+from .errors import UserError, first_line, printable
 from .files import read_json_object
 
 Row = str | tuple[str, ...]  # the name of a row, or several names
 UNDEFINED = "—"  # what a table shows for None
 BETTER, WORSE, SAME = "better", "worse", "same"
-NEARLY = 0.01
 RULE = (
-    f"A difference is clear if it is larger than {NEARLY:.0%} of the baseline's value and than half "
-    "a unit of the last decimal that is shown (one seed of each model), or than two standard errors "
-    "(several seeds, whose differences are paired where both models have the same seeds)."
+    "A difference is clear if it is larger than two standard errors over seeds, paired where both "
+    "models have the same ones. Of one seed of each model, none is tested."
 )
 
 
@@ -228,7 +226,9 @@ class Compared(NamedTuple):
 
     text: str  # mean and deviation, as tables show them
     change: str = ""  # from the baseline
-    verdict: str = ""  # `BETTER`, `WORSE` or `SAME`; empty if no direction is better
+    verdict: str = (
+        ""  # `BETTER`, `WORSE` or `SAME`; empty of one seed, or if no direction is better
+    )
 
 
 def compare(
@@ -266,7 +266,7 @@ def compare(
     elif deviations:  # of two independent means; the larger one stands for that of a single seed
         least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
     else:
-        least = max(NEARLY * abs(base.mean), 0.5 * 10**-metric.digits)
+        return Compared(text, change)
     if abs(gains.mean) <= least:
         return Compared(text, change, SAME)
     return Compared(text, change, BETTER if gains.mean > 0 else WORSE)
@@ -281,7 +281,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
         for cell in column:
             text = UNDEFINED if cell is None else str(cell)
             # a line end or a bar would end the row or the cell
-            texts.append(" ".join(text.split()).replace("|", "\\|") or text)
+            texts.append(printable(" ".join(text.split())).replace("|", "\\|") or text)
         width = max(map(len, texts))
         if columns:
             cells = [f" {text.rjust(width)} " for text in texts]

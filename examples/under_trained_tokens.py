@@ -29,6 +29,9 @@ from agg_fairseq.errors import UserError, fail
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.result import format_table
 
+RESERVED = 1e-2
+"""Rows are those that `resize_token_embeddings` set to the mean, if their distances from it are at
+most this part of the average distance."""
 # in the middle between the distance of equal directions, 0, and that expected of random ones, 1
 ALIKE = 0.5
 FEWEST = 3  # unused tokens that must be known for them to set the threshold
@@ -72,7 +75,8 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
     of the input rows.
 
     It is also the norm if the unused rows are not alike, since gates leave them where they began,
-    or if fewer than two are known. A model of fairseq is refused where the norm would be taken,
+    or if fewer than two are known. Unused rows that `resize_token_embeddings` set to the mean of the
+    others were in no training, and say nothing. A model of fairseq is refused where the norm would be taken,
     since its rows begin with a norm of about 1, as trained rows have; and if it was trained with
     gates, which spare special tokens, the unused ones that are known.
     """
@@ -84,10 +88,14 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
         )
     is_known = torch.zeros(len(embedding.saved), dtype=torch.bool)
     is_known[list(unused)] = True
+    weight, is_trained = embedding.weight, is_known.clone()
+    if not is_known.all():
+        distances = (weight - weight[~is_known].mean(0)).norm(dim=1)
+        is_trained &= distances > RESERVED * distances[~is_known].mean()
     name, values = "norm", None
-    if embedding.tied is not False and embedding.weight[is_known].any(dim=1).sum() > 1:
-        values = unused_distance(embedding.weight, unused)
-        name = "distance" if values[is_known].median() < ALIKE else "norm"
+    if embedding.tied is not False and weight[is_trained].any(dim=1).sum() > 1:
+        values = unused_distance(weight, is_trained.nonzero().flatten().tolist())
+        name = "distance" if values[is_trained].median() < ALIKE else "norm"
     if isinstance(model, Checkpoint) and (
         name == "norm" or model.criterion_options.get("_name") in GATED
     ):
@@ -96,15 +104,15 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
             "rows that are alike"
         )
     if name == "norm":
-        inputs = model.input_embedding.float() if embedding.tied is False else embedding.weight
+        inputs = model.input_embedding.float() if embedding.tied is False else weight
         values = inputs.norm(dim=1).double()
     if len(values) != len(is_known):
         raise UserError(
             f"{model}: found {len(values)} input and {len(is_known)} output "
             "embeddings; expected as many"
         )
-    is_enough = is_known.sum() >= FEWEST
-    threshold = values[is_known].max() if is_enough else values[~is_known].quantile(SHARE)
+    is_enough = is_trained.sum() >= FEWEST
+    threshold = values[is_trained].max() if is_enough else values[~is_known].quantile(SHARE)
     return Indicator(name, values, threshold.item(), is_known)
 
 

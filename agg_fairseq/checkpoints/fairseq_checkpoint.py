@@ -209,7 +209,10 @@ def _load(path: Path) -> dict[str, Any]:
         )
     allow_plain_values()
     try:
-        is_zip = zipfile.is_zipfile(path)
+        if is_zip := zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if any(record.compress_type for record in archive.infolist()):
+                    raise ValueError("a compressed record, which may be of any size; torch stores")
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
         if is_zip:
             _check_sums(path, {**state, "last_optimizer_state": None})

@@ -39,7 +39,13 @@ class PretrainedModel:
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
         self.path = Path(path)
         if self.path.is_dir():
-            has_index = (self.path / INDEX).is_file() and not (self.path / WEIGHTS).is_file()
+            is_whole = (self.path / WEIGHTS).is_file()
+            if not is_whole and (self.path / "adapter_config.json").is_file():
+                raise UserError(
+                    f"{path}: found adapters alone; expected a whole model: merge_and_unload of "
+                    "PEFT, then save_pretrained"
+                )
+            has_index = (self.path / INDEX).is_file() and not is_whole
             self.path /= INDEX if has_index else WEIGHTS
         self.matrix = matrix
         self.tokenizer_file = self.path.with_name("tokenizer.json")
@@ -48,6 +54,9 @@ class PretrainedModel:
             files = read_json_object(self.path, expected).get("weight_map")
             if not isinstance(files, dict) or not all(isinstance(f, str) for f in files.values()):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
+            outside = [one for one in files.values() if Path(one).name != one]
+            if outside:
+                raise UserError(f"{self.path}: found {outside[0]}; expected files of its folder")
             self._files = {name: self.path.parent / file for name, file in files.items()}
         else:
             self._files = dict.fromkeys(_open(self.path).keys(), self.path)
@@ -118,7 +127,12 @@ class PretrainedModel:
     @property
     def positions(self) -> int | None:
         """The longest input in tokens, if the configuration names it."""
-        return getattr(self.skeleton.config.get_text_config(), "max_position_embeddings", None)
+        rows = getattr(self.skeleton.config.get_text_config(), "max_position_embeddings", None)
+        for name, module in self.skeleton.named_modules():
+            padding = getattr(module, "padding_idx", None)
+            if name.endswith(".position_embeddings") and padding is not None:
+                return rows - padding - 1  # RoBERTa's positions begin after it
+        return rows
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:

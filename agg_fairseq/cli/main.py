@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..columns import METRICS
-from ..errors import FAIRSEQ_REMEDY, UserError
+from ..errors import FAIRSEQ_REMEDY, UserError, printable
 from ..files import check_writable, write_json
 from ..result import Result
 
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for advice in ("prediction", "window"):
                 if advice in result.facts:
                     print(f"{result.facts[advice]}\n")
-            print(result.signature)
+            print(printable(result.signature))
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KeyboardInterrupt:
@@ -106,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         logging.disable(logging.NOTSET)
     command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
-    print(f"agg-fairseq {command}: error: {' '.join(message.split())}", file=sys.stderr)
+    line = printable(" ".join(message.split()))
+    print(f"agg-fairseq {command}: error: {line}", file=sys.stderr)
     return 2
 
 

@@ -14,7 +14,11 @@ from ..files import read_lines
 
 SENTENCE = re.compile(r"([THD])-([0-9]{1,18})\t")
 SPLIT = re.compile(r".*\w-(\w+) ([0-9]{1,18}) examples\s*")
-CUT = "a truncated log, several in one, or a progress bar in it; run fairseq-generate with --log-format none"
+RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (INFO|WARNING) \| fairseq")
+CUT = (
+    "a truncated log, several in one, or a progress bar or stderr in it; run PYTHONUNBUFFERED=1 "
+    "fairseq-generate with --log-format none"
+)
 VALUES = re.compile(r"[^{]*(\{.*\})\s*")
 
 
@@ -47,8 +51,8 @@ def read_translations(path: str | Path) -> Translations:
             continue
         kind, index, rest = match[1], int(match[2]), line[match.end() :]
         try:
-            if not rest.endswith("\n"):
-                raise ValueError("the line has no end")
+            if not rest.endswith("\n") or RECORD.search(rest):
+                raise ValueError("the line has no end of its own")
             score, text = ("0", rest) if kind == "T" else rest.split("\t", 1)
             number = -math.inf if math.isnan(float(score)) else float(score)
         except ValueError as error:

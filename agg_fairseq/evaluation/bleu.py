@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from ..columns import TRANSLATIONS
-from ..data.fairseq_logs import read_translations
+from ..data.fairseq_logs import Translations, read_translations
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics import Bleu, corpus_bleu, tokenized_bleu
+from ..metrics.bleu import COMPOUND
 from ..result import Result
 
 SUBWORD = re.compile(r"@@(?: |$)|▁")
+SAME_TEXT = 10  # the least sacreBLEU of a text with its tokens
+PLAIN = re.compile(r"\w[.?!。？！]$")  # the end of a sentence that was never tokenized
+PLAIN_SHARE = 0.2  # of lines, above which none was
 SUBWORD_SHARE = 0.05  # text is taken for sub-words if more than this share of its lines has some
 
 
@@ -31,11 +35,11 @@ def bleu(
         reference: untokenized target side of the split, a sentence per line; None: no sacreBLEU.
         tokenize: tokenizer of sacreBLEU: zh for Chinese, char or ja-mecab for Japanese, whose words
             13a does not split.
-        moses: language of Moses tokens in the hypotheses, such as de, which sacreBLEU then sees
+        moses: language of Moses tokens in the log, such as de, which sacreBLEU then sees
             detokenized. Tokenized BLEU splits compounds if it, or else the log, says de.
 
     Returns:
-        Result: a row per log with `bleu` (tokenized) and `sacrebleu`, 0 to 100, for each the other
+        Result: a row per log with `bleu` (of tokenized text) and `sacrebleu`, 0 to 100, for each the other
         parts of `metrics.Bleu`, such as `bleu_brevity_penalty`, and `sentences`. Facts: `reference`.
     """
     translations = {name: read_translations(path) for name, path in logs.items()}
@@ -55,28 +59,35 @@ def bleu(
                 "--required-batch-size-multiple 1"
             )
     rows, settings = {}, {"sentences": len(first.references)}
-    is_german = (moses or first.language) == "de"
+    language = moses or next((log.language for log in translations.values() if log.language), None)
     for name, log in translations.items():
-        if log.decoded and references is None:
-            raise UserError(
-                f"{log.path}: found detokenized text (D differs from H); expected --reference, for "
-                "sacreBLEU"
-            )
-        for lines in [log.texts] if log.decoded else [log.texts, log.references]:
-            having = list(filter(SUBWORD.search, lines))
-            if len(having) > SUBWORD_SHARE * len(lines):
-                raise UserError(
-                    f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
-                    "--remove-bpe, or --remove-bpe sentencepiece"
-                )
+        _check(log)
+        plain_lines = list(filter(PLAIN.search, log.references if moses is None else ()))
+        is_plain = log.decoded or len(plain_lines) > PLAIN_SHARE * len(log.references)
         tokenized = plain = None
-        if not log.decoded:
+        if is_plain and references is None:
+            raise UserError(
+                f"{log.path}: found text that is detokenized (D differs from H) or never was "
+                f"tokenized, {log.references[0][:40]!r}; expected --reference, for sacreBLEU"
+            )
+        if not is_plain:
+            if language is None and any(map(COMPOUND.search, (*log.tokens, *log.references))):
+                raise UserError(
+                    f"{log.path}: found no line that names the target language, and compounds, "
+                    "which are split in German; run PYTHONUNBUFFERED=1 fairseq-generate … > LOG "
+                    "2>&1, or give --moses LANGUAGE"
+                )
+            is_german = language == "de"
             tokenized = tokenized_bleu(log.tokens, log.references, split=is_german)
             settings["bleu"] = f"{'compounds-split,' * is_german}[{tokenized.signature}]"
         if references is not None:
-            texts, how = log.texts, "as-generated"
+            (texts, how), own = (log.texts, "as-generated"), log.references
             if moses is not None:
-                texts, how = _detokenized(texts, moses)
+                (texts, how), (own, _) = _detokenized(texts, moses), _detokenized(own, moses)
+            if log is first:
+                _check_reference(
+                    reference, log.path, corpus_bleu(own, references, tokenize=tokenize)
+                )
             plain = corpus_bleu(texts, references, tokenize=tokenize)
             settings["sacrebleu"] = f"{how},[{plain.signature}]"
         rows[name] = {
@@ -87,6 +98,32 @@ def bleu(
         }
     facts = {"reference": None if reference is None else str(reference)}
     return Result(rows, TRANSLATIONS, settings, facts)
+
+
+def _check(log: Translations) -> None:
+    """Raises UserError for sub-words, and for references in the place of translations."""
+    for lines in [log.texts] if log.decoded else [log.texts, log.references]:
+        having = list(filter(SUBWORD.search, lines))
+        if len(having) > SUBWORD_SHARE * len(lines):
+            raise UserError(
+                f"{log.path}: found sub-words, {having[0][:40]!r}; run fairseq-generate with "
+                "--remove-bpe, or --remove-bpe sentencepiece"
+            )
+    unescaped = [line.replace("<<unk>>", "<unk>") for line in log.references]
+    if log.texts == unescaped != log.references:
+        raise UserError(
+            f"{log.path}: found the T-… lines in the H-… lines, as of --score-reference; "
+            "expected translations"
+        )
+
+
+def _check_reference(reference: str | Path | None, log: str, same: Bleu) -> None:
+    """Raises UserError for another text than that of a log, by the score of its T lines."""
+    if same.score < SAME_TEXT:
+        raise UserError(
+            f"{reference}: found a sacreBLEU of {same.score:.2f} with the T-… lines of {log}; "
+            "expected the target side of the split, and --tokenize for a language without spaces"
+        )
 
 
 def _detokenized(lines: list[str], language: str) -> tuple[list[str], str]:

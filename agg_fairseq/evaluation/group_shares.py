@@ -76,8 +76,10 @@ def group_shares(
         rows[name] = _row(is_member, counts, splits, tokens_per_update)
     columns = {"types": [""], "fewest": [""], "most": [""], "target_share": list(splits)}
     counted_text = next(iter(splits))
+    languages = getattr(vocabulary, "languages", None)
     settings = {
         "counted-in": counted_text,
+        "pairs": languages and "-".join(languages),  # of which the second is counted
         "tokens": int(counts.sum()),
         "tokens-per-update": tokens_per_update,
         "groups": GROUPINGS[groups],
@@ -157,7 +159,8 @@ def window_advice(fraction: float, row: Mapping[str, Any], updates: float) -> st
         return (
             f"AGG: K = 2N is {window:,} updates, above half an epoch of {updates:,.0f}, since the "
             f"rarest {100 * fraction:g}% occur fewer than four times on average: take β₂ = {BEST}, "
-            "or make tokens less rare, by sub-words or fairseq-preprocess --thresholdsrc"
+            "or make tokens less rare, by smaller sub-words or a higher fairseq-preprocess "
+            "--thresholdsrc or --thresholdtgt"
         )
     text = f"AGG: --agg-window {window} (K = 2N), with --agg-rare-fraction {fraction:g}"
     alpha = (row["most"] + 0.5) / updates  # between the counts of those that are rare, and others

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -162,6 +163,7 @@ class PlainText:
             )
         return {
             "tokens-per-sample": length,
+            "context": 0,
             "bos": self.bos or None,
             "counted-in": None if self.train_text is None else Path(self.train_text).name,
             "dtype": "float32",
@@ -179,16 +181,18 @@ class PlainText:
         network = load_pretrained(models[name].path, dtype=torch.float32)
         from transformers.models.auto import modeling_auto
 
-        # A masked model, too, has logits for all tokens.
+        # A masked model, too, has logits for all tokens, and some of these classes see later ones.
         causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-        if type(network).__name__ not in causal:
-            raise UserError(
-                f"{models[name]}: found a {type(network).__name__}; expected a causal language model"
-            )
+        tokens = self._tokens(vocabulary).to(device)
         network.to(device).eval()
+        if type(network).__name__ not in causal or not _is_causal(network, tokens[:8]):
+            raise UserError(
+                f"{models[name]}: found a {type(network).__name__}, whose logits depend on later "
+                "tokens or are of something else; expected a causal language model"
+            )
         length = self.settings(models, vocabulary)["tokens-per-sample"]
         start = torch.tensor(self._start(models[name]), dtype=torch.int64, device=device)
-        blocks = self._tokens(vocabulary).to(device).split(length - len(start))
+        blocks = tokens.split(length - len(start))
         for block in tqdm(blocks, name, leave=False, disable=None):
             block = torch.cat([start, block])
             if len(block) < 2:
@@ -211,6 +215,14 @@ class PlainText:
         """(N,) int64, the tokens of the file."""
         blocks = map(torch.from_numpy, vocabulary.encode_file(self.text))
         return torch.cat([torch.zeros(0, dtype=torch.int64), *blocks])
+
+
+def _is_causal(network: Any, tokens: Tensor) -> bool:
+    """Does another last token leave the logits before it as they are?"""
+    first = network(input_ids=tokens[None]).logits[0, :-1]
+    tokens = torch.cat([tokens[:-1], (tokens[-1:] + 1) % first.size(1)])
+    second = network(input_ids=tokens[None]).logits[0, :-1]
+    return not (first - second).abs().max() > 1e-4 * first.abs().max()  # nor with a NaN
 
 
 Text = BinarizedText | PlainText  # both have the same methods

@@ -23,16 +23,23 @@ def label_counts(
     dataset: Iterable[Mapping[str, Any]],
     vocabulary: int,
     collator: Callable[[list[Any]], Mapping[str, Any]] | None = None,
+    *,
+    shifted: bool = True,
 ) -> Tensor:
-    """Counts each token as a target in a dataset of a causal language model, (V,) int64.
+    """Counts each token as a target in a dataset, (V,) int64.
 
     Args:
         dataset: examples, or batches of them as of a DataLoader, with `labels` or else `input_ids`.
-            The first token of a sequence is no target, and neither is −100; of `input_ids`, nor is
-            what an `attention_mask` leaves out.
+            −100 is no target; of `input_ids`, nor is what an `attention_mask` leaves out.
         vocabulary: V.
         collator: that of the training, if it makes the labels: it may leave targets out, as
             `DataCollatorForLanguageModeling` does with each end of text that is also the padding.
+        shifted: the model compares the logits at a position with the next label, as causal language
+            models do, so that the first label of a sequence is no target; False for masked models
+            and those with an encoder, such as T5, which compare with that of the same position.
+
+    Raises:
+        UserError: `shifted`, but the labels are other tokens than the inputs.
 
     Examples:
         >>> padded = {"input_ids": [0, 2, 1, 1], "attention_mask": [1, 1, 0, 0]}
@@ -46,12 +53,19 @@ def label_counts(
             example = collator([example])
         if "labels" in example:
             tokens = torch.as_tensor(example["labels"])
+            if shifted and "input_ids" in example:
+                inputs = torch.as_tensor(example["input_ids"])
+                if inputs.shape != tokens.shape or ((inputs != tokens) & (tokens != IGNORED)).any():
+                    raise UserError(
+                        "found labels that are other tokens than the inputs; expected shifted=False "
+                        "for a model that does not shift its labels, such as T5, BART or BERT"
+                    )
         else:
             tokens = torch.as_tensor(example["input_ids"])
             if "attention_mask" in example:
                 is_padding = torch.as_tensor(example["attention_mask"]) == 0
                 tokens = tokens.masked_fill(is_padding, IGNORED)
-        tokens = tokens[..., 1:]
+        tokens = tokens[..., 1:] if shifted else tokens
         counts += torch.bincount(tokens[tokens != IGNORED].cpu(), minlength=vocabulary)
     return counts
 

@@ -106,7 +106,7 @@ def isoscore(weight: Tensor) -> float:
     Args:
         weight: (V, D) embeddings. Rows of zeros are points like any others. On a CPU, more than
             1,024 rows that are not in float64 are multiplied in float32, which changes the score by
-            less than 1e-6.
+            less than 1e-6 for D of 64 or more.
 
     Returns:
         In [0, 1], or NaN if W has a NaN: (k − 1) / (D − 1) if the variance is spread evenly over k

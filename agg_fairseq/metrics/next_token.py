@@ -103,8 +103,9 @@ class NextTokenStatistics:
         for column in self._columns.unique().tolist():
             small = (group_probs[:, column] < LEAST).nonzero().squeeze(1)
             if len(small):
-                rows = (logits - most[:, None])[small.to(logits.device)].double().cpu()
-                sums = rows[:, self._columns == column].logsumexp(1)
+                at = small.to(logits.device)
+                rows = logits[at].double() - most[at, None].double()
+                sums = rows.cpu()[:, self._columns == column].logsumexp(1)
                 group_log_probs[small, column] = sums + top_probability[small].log()
         group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)

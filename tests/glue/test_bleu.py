@@ -9,7 +9,7 @@ from sacrebleu import corpus_bleu
 
 from agg_fairseq.metrics import split_compounds, tokenized_bleu
 from tests.commands import cells, read_result, refused, run
-from tests.conftest import called, read_lines, write_lines
+from tests.conftest import call, read_lines, write_lines
 from tests.generate_logs import sentence
 
 PLAIN_REFERENCES = ["Ein Mann mit Hut.", "Text-zu-Text, sagte er.", "Ein Hund läuft über das Gras."]
@@ -25,6 +25,7 @@ SACREBLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
 
 def write_log(path, hypotheses=HYPOTHESES, references=REFERENCES, decode=str, language="de"):
     lines = [f"2026 | INFO | … | data-bin test x-{language} {len(references)} examples"]
+    lines = lines if language else []
     for number, (reference, text) in enumerate(zip(references, hypotheses, strict=True)):
         lines += sentence(number, reference, [(-1, text)], decode)
     return write_lines(path, lines)
@@ -81,6 +82,9 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     printed = run(capsys, "bleu", english)
     assert cells(printed)["en"]["BLEU"] == f"{whole.score:.2f}" != table["mle"]["BLEU"]
     assert "|bleu:[nrefs:1|" in printed
+    # one line of 20 may have the mark of sub-words
+    write_log(tmp_path / "20.log", ["a@@ b", *["c"] * 19], ["c"] * 20)
+    assert cells(run(capsys, "bleu", tmp_path / "20.log"))["20"]["sentences"] == "20"
 
 
 @pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
@@ -101,7 +105,7 @@ def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
     printed = run(capsys, "bleu", path, "--reference", reference, "--json", target, *options)
     row, expected = cells(printed)["a"], corpus_bleu(PLAIN_HYPOTHESES, [PLAIN_REFERENCES])
     assert row["sacreBLEU"] == f"{expected.score:.2f}"
-    assert (row["BLEU"] == "—") == (case == "decoded")
+    assert (row["BLEU"] == "—") == (case != "moses"), "of tokens"
     text = "sacremoses-" if case == "moses" else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
     result = read_result(target)
@@ -115,7 +119,13 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "decoded.log", decode=str.upper)  # lacks the tokens of the references
     write_log(tmp_path / "bpe.log", ["Ei@@ n Hund", "x", "y"])
     write_log(tmp_path / "short.log", HYPOTHESES[:2], REFERENCES[:2])
+    write_log(tmp_path / "stdout.log", language=None)
+    write_log(tmp_path / "scored.log", ["<unk>", "x"], ["<<unk>>", "x"])
+    write_log(tmp_path / "plain.log", PLAIN_HYPOTHESES, PLAIN_REFERENCES)
     write_lines(tmp_path / "long", PLAIN_REFERENCES)
+    write_lines(
+        tmp_path / "english", ["A man with a hat.", "Text to text, he said.", "A dog runs."]
+    )
     for *arguments, words in (
         ("bpe.log", "found sub-words, 'Ei@@ n Hund'"),
         (
@@ -125,7 +135,11 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
             "found 3 lines; expected 2, as in short.log, which lacks a batch if",
         ),
         ("a.log", "other.log", "other.log: found other T-… lines than in a.log"),
-        ("decoded.log", "detokenized text (D differs from H)"),
+        ("decoded.log", "found text that is detokenized (D differs from H)"),
+        ("plain.log", "never was tokenized, 'Ein Mann mit Hut.'; expected --reference"),
+        ("stdout.log", "found no line that names the target language"),
+        ("scored.log", "found the T-… lines in the H-… lines"),
+        ("a.log", "--moses", "de", "--reference", "english", "with the T-… lines of a.log"),
     ):
         assert words in refused(capsys, "bleu", *arguments)
 
@@ -134,11 +148,14 @@ def test_what_fairseq_generate_prints(mt_data, translator, capsys, tmp_path):
     options = ("--path", translator, "--beam", "2", "--nbest", "2", "--max-len-b", "5", "--cpu")
     for multiple in ("1", "8"):
         batches = ("--required-batch-size-multiple", multiple)
-        printed = called("generate", mt_data, "-s", "en", "-t", "de", *options, *batches)
+        status, printed, logged, _ = call("generate", mt_data, *options, *batches)
+        assert not status
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
+    assert "|bleu:[" in run(capsys, "bleu", log), "stdout alone does not say the language"
+    log.write_text(log.read_text() + logged)
     printed = run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
-    assert "|bleu:compounds-split,[" in printed  # the log says that it is German
+    assert "|bleu:compounds-split,[" in printed
     found = read_result(tmp_path / "a.json")["1"]
     assert found["sentences"] == len(read_lines(reference)) == 12
     said = next(line for line in read_lines(log) if line.startswith("Generate test with beam=2"))

@@ -38,7 +38,9 @@ def test_shares_of_a_binarized_text(lm_data, tmp_path):
 
 def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
     # of the target side
-    assert group_shares(mt_data)["total"]["target_share"]["train"] == pytest.approx(1)
+    counted = group_shares(mt_data)
+    assert counted["total"]["target_share"]["train"] == pytest.approx(1)
+    assert "|pairs:en-de|" in counted.signature
     pytest.importorskip("tokenizers")
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
@@ -73,6 +75,8 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
         (0.0, 0.12, "s = 12.0%: no larger β₂ was measured: keep β₂"),
         (-0.001, 0.004, "-0.1% by the rule; with s below 1%, nearly nothing was gained: keep β₂"),
         (-0.014, 0.01, "-1.4% by the rule; with s of 1% to 5%, -0.6% to -6.6% was measured"),
+        (-0.05, 0.05, "-5.0% by the rule; with s of 5% to 10%, -3.6% to -7.5% was measured"),
+        (-0.05, 0.1, "-5.0% by the rule; with s of 10% to 30%, -4.9% to -30.1% was measured"),
         (-0.708, 0.3, "-70.8% by the rule; s above 30% was never measured"),
     ],
 )

@@ -6,15 +6,16 @@ import io
 import os
 import pickle
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.data.binarized import count_split
+from agg_fairseq.data.binarized import count_split, load_sentences
 from agg_fairseq.errors import UserError
 from tests.commands import refused
 from tests.hostile import AMOUNTS, fuzz
@@ -59,6 +60,20 @@ def test_one_flipped_bit_of_the_numbers_is_seen(tmp_path):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert not torch.equal(torch.load(path)["model"][WEIGHT], weight), "else this shows nothing"
+    with pytest.raises(UserError, match="refused, since it is damaged"):
+        Checkpoint(path)
+    path.write_bytes(saved(cfg={"task": "some"}).replace(b"some", b"soma", 1))
+    assert torch.load(path)["cfg"] == {"task": "soma"}, "else this shows nothing"
+    with pytest.raises(UserError, match="refused, since it is damaged"):
+        Checkpoint(path)
+
+
+def test_a_compressed_record_is_refused(tmp_path):
+    """A small file could be of any size in memory."""
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(saved())
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/other", bytes(10**6))
     with pytest.raises(UserError, match="refused, since it is damaged"):
         Checkpoint(path)
 
@@ -122,6 +137,13 @@ def test_a_damaged_split_is_whole_or_refused(files, suffix, tmp_path):
         assert [sentence.tolist() for sentence in found] == [tokens[:3], tokens[3:]]
 
     fuzz(check, path.read_bytes(), files)
+
+
+def test_a_split_without_sentences(tmp_path):
+    """In the older format, of which the .bin is empty."""
+    IndexedDatasetBuilder(str(tmp_path / "train.bin")).finalize(str(tmp_path / "train.idx"))
+    tokens, ends = load_sentences(tmp_path / "train", Dictionary())
+    assert len(tokens) == len(ends) == 0
 
 
 def test_a_damaged_part_of_a_split_is_not_absent(tmp_path):

@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from agg_fairseq.cli.main import main
-from agg_fairseq.report import different_settings, models_of_runs, write_report
+from agg_fairseq.report import compared, different_settings, models_of_runs, write_report
+from agg_fairseq.result import BETTER, Result
 from tests.commands import refused, run
 
 
@@ -40,11 +41,22 @@ def test_every_section_of_the_report(html):
     mle, agg = re.findall(r'<td class="[^"]*">([\d.,]+)', row)
     change = float(agg.replace(",", "")) / float(mle.replace(",", "")) - 1
     assert f"{change:+.1%}".replace("-", "−") in row
-    marked = r">([^<]*)</a>[^<]*</th>(?:(?!</tr>).)*?class=\"(?:better|worse)"
-    titles = re.findall(marked, html[: html.index("<h2>Generated texts")], re.DOTALL)
-    assert titles
-    for title in titles:
-        assert title == "PPL total" or "within" in title
+    section = html[html.index("<h2>Perplexity") : html.index("<h2>Generated")]
+    assert "IsoScore" not in section, "which another section has"
+    assert "none is tested" in html and not re.search('class="(?:better|worse)', html)
+
+
+def test_marks_of_several_seeds():
+    """Of the perplexity within groups and in total, but not of a group, which a shift changes."""
+    rows = {}
+    for name, factor in (("a1", 1.0), ("a2", 1.1), ("b1", 0.5), ("b2", 0.55)):
+        values = {"rare": 9 * factor, "total": 3 * factor}
+        rows[name] = {"perplexity": values, "within_perplexity": {"rare": 5 * factor}}
+    columns = {"perplexity": ["rare", "total"], "within_perplexity": ["rare"]}
+    models = {"a": {"1": "a1", "2": "a2"}, "b": {"1": "b1", "2": "b2"}}
+    table = compared(Result(rows, columns, {}), models, "a")[-1]
+    verdicts = {row[0][0]: row[-1].verdict for row in table.rows}
+    assert verdicts == {"PPL rare": "", "PPL total": BETTER, "PPL within rare": BETTER}
 
 
 def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_path):

@@ -154,3 +154,12 @@ def test_label_counts():
     assert expected[0] > 0
     expected[0] = 0  # as padding, which the collator ignores
     assert label_counts(rows, VOCABULARY, collator).equal(expected)
+    # of a model with an encoder, or a masked one, the first label is a target too
+    for inputs in (torch.zeros(8, 5), torch.zeros(8, labels.size(1))):
+        pairs = [
+            {"input_ids": one, "labels": row} for one, row in zip(inputs, labels, strict=False)
+        ]
+        expected = labels[:8].flatten().bincount(minlength=VOCABULARY)
+        assert label_counts(pairs, VOCABULARY, shifted=False).equal(expected)
+        with pytest.raises(UserError, match="expected shifted=False"):
+            label_counts(pairs, VOCABULARY)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
@@ -143,6 +144,31 @@ def test_vocabularies_with_added_tokens(tmp_path, text, capsys):
         perplexity(models, PlainText(text), tokens=listed)
     write_lines(text, ["w1 of w2"])
     assert perplexity(models, inputs)["base"]["perplexity_per"] == {}, "an unknown token"
+
+
+def test_models_that_see_later_tokens_are_refused(tmp_path, text):
+    """And a text is cut at the positions that RoBERTa has, which begin after its padding's."""
+    sizes = {
+        "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 8,
+    }  # fmt: skip
+    for name in ("Bert", "Roberta"):
+        for is_decoder in (True, False):
+            config = getattr(transformers, f"{name}Config")(
+                vocab_size=VOCABULARY, max_position_embeddings=18, is_decoder=is_decoder, **sizes
+            )
+            kind = "BertLMHeadModel" if name == "Bert" else "RobertaForCausalLM"
+            getattr(transformers, kind)(config).save_pretrained(tmp_path)
+            save_word_tokenizer(tmp_path, VOCABULARY)
+            given = open_models([tmp_path], ["m"]), PlainText(text, text)
+            if is_decoder:
+                length = 18 if name == "Bert" else 16
+                signature = perplexity(*given).signature
+                assert f"|tokens-per-sample:{length}|context:0|" in signature
+            else:
+                with pytest.raises(
+                    UserError, match=f"found a {kind}, whose logits depend on later"
+                ):
+                    perplexity(*given)
 
 
 def test_options_of_from_pretrained_and_what_is_refused(tmp_path, text, capsys):

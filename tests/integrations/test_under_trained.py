@@ -40,6 +40,23 @@ def test_missing_words_are_found(tied, are_alike, indicator, tmp_path):
     assert not is_listed[: WORDS - MISSING].any()
 
 
+def test_reserved_rows_that_were_set_to_the_mean(tmp_path):
+    """By `resize_token_embeddings`, after the training: other unused rows set the threshold."""
+    model = gpt2(vocab_size=WORDS)
+    rows = torch.randn(WORDS, 16)
+    rows[WORDS - 2 * MISSING :] = 1 + 0.1 * rows[WORDS - 2 * MISSING :]
+    model.transformer.wte.weight.data.copy_(rows)
+    model.resize_token_embeddings(WORDS + SURPLUS)
+    model.save_pretrained(tmp_path)
+    [saved] = open_models([tmp_path]).values()
+    found = EXAMPLE["indicator"](saved, range(WORDS - MISSING, WORDS + SURPLUS))
+    is_listed = (found.values <= found.threshold)[: WORDS - MISSING]
+    assert found.name == "distance" and is_listed[-MISSING:].sum() >= 0.8 * MISSING
+    assert not is_listed[:-MISSING].any()
+    found = EXAMPLE["indicator"](saved, range(WORDS, WORDS + SURPLUS))
+    assert found.name == "norm", "none is known that was in a training"
+
+
 def test_unused_distance_by_hand():
     weight = torch.tensor([[3.0, 0.0], [0.0, 2.0], [4.0, 3.0], [-1.0, 0.0], [0.0, 0.0]])
     # To (3, 2), the sum of the first two: cosines 3/√13, 2/√13, 18/(5√13), −3/√13.

@@ -68,6 +68,7 @@ def test_characters_of_texts_are_kept(tmp_path, text):
         (sentence(0) + sentence(2), "found 2 of 3 sentences"),
         (["… | data-bin test en-de 10 examples", *TWO], "found 2 of 10 sentences"),
         (["H-0\t-0.5"], "line 1: found half a line"),
+        (["T-0\tr2026-01-31 09:00:00 | INFO | fairseq_cli.generate | …"], "line 1: found half a"),
     ],
 )
 def test_what_is_missing(tmp_path, lines, words):

@@ -116,3 +116,12 @@ def test_perplexity_is_infinite_beyond_the_range_of_numbers(groups, nll, perplex
     logits[0, :2] = torch.tensor([-nll, 0])
     statistics.update(logits, torch.tensor([0]))
     assert statistics.compute()["perplexity"]["total"] == pytest.approx(perplexity)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_logits_in_half_precision_are_what_they_are(groups, predictions, dtype):
+    """Also those of a group without a probability in float32."""
+    logits, target = predictions[0].to(dtype), predictions[1]
+    found, expected = (added(groups, (one, target)).compute() for one in (logits, logits.double()))
+    for measure in ("group_perplexity", "within_perplexity", "perplexity"):
+        assert found[measure] == pytest.approx(expected[measure], rel=1e-4)

@@ -160,6 +160,10 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     (tmp_path / "wrong.safetensors.index.json").write_text(wrong)
     with pytest.raises(UserError, match=f"1.safetensors: found no {LM_HEAD}"):
         _ = PretrainedModel(tmp_path / "wrong.safetensors.index.json").output_embedding
+    outside = json.dumps({"weight_map": {LM_HEAD: "../3.safetensors"}})
+    (tmp_path / "outside.safetensors.index.json").write_text(outside)
+    with pytest.raises(UserError, match="found ../3.safetensors; expected files of its folder"):
+        PretrainedModel(tmp_path / "outside.safetensors.index.json")
     (tmp_path / "3.safetensors").write_bytes((tmp_path / "3.safetensors").read_bytes()[:-1])
     with pytest.raises(
         UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
@@ -254,6 +258,10 @@ def test_what_a_transformers_model_does_not_take(model):
         neighbors(open_models([model]), words=["sea"], tokenizer=TokenizerOptions("gpt2"))
     with pytest.raises(UserError, match="found neither checkpoint_best.pt"):
         Checkpoint(model)
-    (model / "model.safetensors").unlink()
+    (model / "model.safetensors").rename(model / "adapter_model.safetensors")
+    (model / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"m: found adapters alone; expected a whole model"):
+        open_models([model])
+    (model / "adapter_config.json").unlink()
     with pytest.raises(UserError, match=r"found no such file; expected model\.safetensors"):
         open_models([model])

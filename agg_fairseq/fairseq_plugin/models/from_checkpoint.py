@@ -8,7 +8,7 @@ from typing import Any
 from fairseq import checkpoint_utils, tasks, utils
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -23,6 +23,16 @@ def build_model(
 ) -> tuple[nn.Module, Any]:
     """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and
     its task, with the dictionary in `data` and other options by name."""
+    for kind, options, known in (
+        ("model", checkpoint.model_options, ARCH_MODEL_REGISTRY.keys() | MODEL_REGISTRY.keys()),
+        ("task", checkpoint.task_options, tasks.TASK_REGISTRY.keys()),
+    ):
+        name = options.get("_name") or options.get("arch" if kind == "model" else "task")
+        if name is not None and name not in known:
+            raise UserError(
+                f"{checkpoint}: found the {kind} {name} of a plug-in; import that in Python, and "
+                "call the function of agg_fairseq.evaluation there"
+            )
     state = dict(checkpoint.state)  # fairseq brings an older state up to date in place
     try:
         if state.get("cfg") is not None:
