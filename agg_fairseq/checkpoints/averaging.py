@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +16,11 @@ from .output_embedding import check_finite
 
 logger = logging.getLogger(__name__)
 
-NAMES = {
+CHECKPOINT_NAMES = {
     "epoch": re.compile(r"checkpoint([0-9]+)\.pt"),
     "update": re.compile(r"checkpoint_[0-9]+_([0-9]+)\.pt"),
 }
 """How fairseq names what it saves; the group is the number to sort by."""
-CACHED_ELEMENTS = 2**16  # that are summed at a time
 WITHOUT_MEAN = ("class_of_token", "counts")  # floating-point entries of our output layers
 
 
@@ -74,10 +72,10 @@ def average_checkpoints(
 
 
 def last_checkpoints(folder: Path, last: int, by: str) -> list[Path]:
-    """The last checkpoints in the folder of a run, the newest first; `by` is a key of `NAMES`."""
+    """The last checkpoints in the folder of a run, the newest first; `by` is a key of `CHECKPOINT_NAMES`."""
     numbers = {}
     for path in folder.glob("*.pt"):
-        if match := NAMES[by].fullmatch(path.name):
+        if match := CHECKPOINT_NAMES[by].fullmatch(path.name):
             numbers[path] = int(match[1])
     if not numbers:
         raise UserError(
@@ -93,8 +91,7 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
     """The mean of each parameter over checkpoints of one model, summed in float64, in the order and
     the dtypes of the first one.
 
-    Parameters that share memory in all models do so in the result too. UserError unless names,
-    shapes, integers and the entries `WITHOUT_MEAN` are the same in all.
+    UserError unless names, shapes, integers and the entries `WITHOUT_MEAN` are the same in all.
 
     Reference: Vaswani et al. (2017), Sec. 6.1.
     """
@@ -108,28 +105,16 @@ def average_parameters(models: Mapping[str, Mapping[str, Tensor]]) -> dict[str, 
                 f"{label}: found other parameters than in {first_label}, such as "
                 f"{name} {tuple(shape)}"
             )
-    means: dict[Any, Tensor] = {}  # by the memory that it is the mean of
     averaged = {}
     for name, value in first.items():
-        tensors = {label: parameters[name] for label, parameters in models.items()}
-        memory = []
-        for one in tensors.values():
-            memory += [one.data_ptr(), one.shape, one.stride(), one.dtype]
-        mean = means.get(tuple(memory))
-        if mean is None and value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
-            mean = torch.empty_like(value, memory_format=torch.contiguous_format)
-            parts = [tensor.reshape(-1).split(CACHED_ELEMENTS) for tensor in tensors.values()]
-            for part, *model_parts in zip(
-                mean.view(-1).split(CACHED_ELEMENTS), *parts, strict=True
-            ):
-                total = model_parts[0].double()
-                for model_part in model_parts[1:]:
-                    total += model_part
-                part.copy_(total.div_(len(tensors)))
-        elif mean is None:
-            for label, tensor in tensors.items():
-                if not torch.equal(tensor.double(), value.double()):
-                    raise UserError(f"{label}: found another {name} than in {first_label}")
-            mean = value.clone()
-        averaged[name] = means[tuple(memory)] = mean
+        if value.is_floating_point() and name.split(".")[-1] not in WITHOUT_MEAN:
+            total = torch.zeros_like(value, dtype=torch.float64)
+            for model in models.values():
+                total += model[name]
+            averaged[name] = total.div_(len(models)).to(value.dtype)
+            continue
+        for label, model in models.items():
+            if not torch.equal(model[name].double(), value.double()):
+                raise UserError(f"{label}: found another {name} than in {first_label}")
+        averaged[name] = value
     return averaged

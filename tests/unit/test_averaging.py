@@ -28,24 +28,6 @@ def test_sums_where_the_dtype_would_not(values, dtype, mean):
     assert weights.tolist() == list(values)
 
 
-def tied(number):
-    weight = torch.full((4, 2), float(number))
-    return {"in": weight, "out": weight, "bias": torch.zeros(2)}
-
-
-def test_tied_parameters_stay_tied():
-    """Not those that only some of the models tie, nor views of one memory at different places."""
-    averaged = average_parameters(named(tied(1), tied(3)))
-    assert averaged["in"] is averaged["out"] and averaged["in"].unique().tolist() == [2]
-    averaged = average_parameters(named(tied(1), {**tied(3), "out": torch.full((4, 2), 5.0)}))
-    assert averaged["in"].unique().tolist() == [2] and averaged["out"].unique().tolist() == [3]
-    memory = torch.arange(6.0)
-    views = {"a": memory[:3], "b": memory[3:], "t": memory.view(3, 2).t()[:1]}
-    averaged = average_parameters(named(views, views))
-    for name, value in views.items():
-        assert averaged[name].equal(value)
-
-
 FIXED = {
     "class_of_token": lambda last: FactorizedSoftmax(3, torch.tensor([0, 1, 1 - last, last])),
     "counts": lambda last: UnigramLinear(
