@@ -82,10 +82,6 @@ class FactorizedSoftmax(nn.Module):
         """The joint log-probability of every token: (..., D) to (..., V), normalized."""
         return joint_log_prob(input, self.weight, self.class_weight, self.classes)
 
-    def predict(self, input: Tensor) -> Tensor:
-        """The most probable token of the joint distribution: (..., D) to (...)."""
-        return self.log_prob(input).argmax(-1)
-
     def assign(self, class_of_token: Tensor) -> None:
         """Replaces the classes (V,). U keeps its values if their number stays the same, else it is
         a new parameter.

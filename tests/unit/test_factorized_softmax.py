@@ -227,7 +227,6 @@ def test_the_module_is_called_as_torchs_adaptive_softmax():
     layer, h = FactorizedSoftmax(6, LAYOUTS["shuffled"]).double(), torch.randn(2, 4, 6).double()
     y = torch.tensor([[3, 0, -100, 16], [5, 5, 9, -100]])
     found, expected = layer(h, y), layer.log_prob(h)
-    assert torch.equal(layer.predict(h), expected.argmax(-1))
     picked = expected.gather(2, y.clamp(min=0)[..., None]).squeeze(2) * (y != -100)
     assert_close([found.output, found.loss], [picked.detach(), -picked.sum() / 6])
     drawn = FactorizedSoftmax(16, torch.zeros(2000, dtype=torch.int64)).weight
