@@ -32,9 +32,8 @@ demo: setup      ## train plain likelihood, AGG, and a larger β₂ on a small c
 docs: setup      ## build/site: the pages and the API reference, from the docstrings
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-bench: setup     ## time and memory beside fairseq's own criterion, of a whole step and the factorized layer
+bench: setup     ## time and memory beside fairseq's own criterion, and of the factorized layer
 	$(PY) -m benchmarks.criterion
-	$(PY) -m benchmarks.train_step
 	$(PY) -m benchmarks.f2_softmax
 
 clean:           ## remove runs and caches; .venv stays

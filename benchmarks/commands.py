@@ -11,20 +11,16 @@ is a vocabulary of 267,744 tokens where that takes seconds; the docstring of a r
 from __future__ import annotations
 
 import argparse
-import hashlib
 import inspect
 import io
 import json
 import logging
 import math
 import os
-import re
-import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +252,7 @@ class _Source:
         self.output_embedding = OutputEmbedding("W", None, weight)
 
 
-def generation(size: Size, *arguments: str) -> tuple[Path, Path, Path]:
+def generation(size: Size) -> tuple[Path, Path, Path]:
     """A folder of data, V = 44,256, whose test split has 64 blocks; a model over it, D = 512; and
     32 lines of 20 to 51 tokens."""
     vocabulary, width, length = size(44_256, 60), str(size(512, 16)), 50 + size(100, 5)
@@ -265,289 +261,44 @@ def generation(size: Size, *arguments: str) -> tuple[Path, Path, Path]:
     data, lines = binarize(size.folder / "data", vocabulary, **splits), size.folder / "lines"
     texts = [" ".join(f"w{token}" for token in tokens[52 * n :][: 20 + n]) for n in range(32)]
     lines.write_text("\n".join(texts[::-1]))
-    model = size.folder / f"{len(arguments)}.pt"
-    return data, language_model(model, data, "--decoder-embed-dim", width, *arguments), lines
-
-
-def generate(model: Path, data: Path, length: int, **options: Any) -> list[str]:
-    """The texts that generate-lm writes."""
-    from agg_fairseq.checkpoints import Checkpoint
-    from agg_fairseq.evaluation import generate_texts
-
-    output = model.with_suffix(".jsonl")
-    generate_texts(Checkpoint(model), data, output, length=length, device="cpu", **options)
-    with open(output, encoding="utf-8") as file:
-        return [json.loads(line)["continuation"] for line in file]
-
-
-@torch.no_grad()
-def plain_loop(
-    model: Path, data: Path, length: int, *, prefixes: Path | None = None, topk: int | None = None
-) -> list[str]:
-    """What `generate` gives for lines, or for the test split, by a loop with a cache."""
-    from agg_fairseq.checkpoints import Checkpoint
-    from agg_fairseq.data.binarized import read_tokens
-    from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
-
-    network, task = build_model(Checkpoint(model), data)
-    dictionary = task.source_dictionary
-    if prefixes is None:
-        (split,) = read_tokens(data / "test", dictionary)
-        texts = split.reshape(-1, 50 + length)[:, :50].tolist()
-    else:
-        lines = prefixes.read_text().splitlines()
-        texts = [[dictionary.index(word) for word in line.split()] for line in lines]
-    known = torch.tensor([len(text) for text in texts])
-    tokens = torch.zeros(len(texts), int(known.max()) + length, dtype=torch.int64)
-    for number, text in enumerate(texts):
-        tokens[number, : len(text)] = torch.tensor(text)
-    state: dict[str, Any] = {}
-    for step in range(1, tokens.size(1)):
-        logits = network.decoder(tokens[:, :step], incremental_state=state)[0][:, -1]
-        logits[:, :2] = -torch.inf
-        best = logits.argmax(1)
-        if topk is not None:
-            values, indices = logits.topk(topk)
-            best = indices.gather(1, values.softmax(1).multinomial(1)).squeeze(1)
-        tokens[:, step] = torch.where(step < known, tokens[:, step], best)
-    ends = zip(tokens.tolist(), known.tolist(), strict=True)
-    return [" ".join(dictionary[t] for t in text[n : n + length]) for text, n in ends]
+    return data, language_model(size.folder / "0.pt", data, "--decoder-embed-dim", width), lines
 
 
 @benchmark
 def generate_lm_prefixes(size: Size) -> Ways:
     """generate-lm, greedy, of 32 lines of 20 to 51 tokens, beside a plain loop with a cache."""
-    data, model, lines = generation(size)
-    given = (model, data, size(100, 5))
-    return Ways(
-        lambda: generate(*given, prefixes=lines), lambda: plain_loop(*given, prefixes=lines), 0
-    )
+    from agg_fairseq.checkpoints import Checkpoint
+    from agg_fairseq.evaluation import generate_texts
+    from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 
+    data, path, lines = generation(size)
+    model, length, output = Checkpoint(path), size(100, 5), size.folder / "texts.jsonl"
 
-@benchmark
-def generate_lm_greedy(size: Size) -> Ways:
-    """generate-lm, greedy, of 64 blocks of a split, beside a plain loop with a cache."""
-    data, model, _ = generation(size)
-    given = (model, data, size(100, 5))
-    return Ways(lambda: generate(*given), lambda: plain_loop(*given), 0)
+    def ours() -> list[str]:
+        generate_texts(model, data, output, prefixes=lines, length=length, device="cpu")
+        with open(output, encoding="utf-8") as file:
+            return [json.loads(line)["continuation"] for line in file]
 
-
-@benchmark
-def generate_lm_topk(size: Size) -> Ways:
-    """generate-lm --topk 50 of 64 blocks of a split, beside a plain loop with a cache."""
-    data, model, _ = generation(size)
-    given = (model, data, size(100, 5))
-    return Ways(lambda: len(generate(*given, topk=50)), lambda: len(plain_loop(*given, topk=50)), 0)
-
-
-def factorized(size: Size, decoding: str) -> Ways:
-    """generate-lm of a factorized output layer, with 3 tokens to draw from, beside a softmax."""
-    length = size(100, 5)
-    data, plain, lines = generation(size)
-    arguments = "--arch transformer_lm_f2 --f2-assignment equal-frequency --f2-classes 8".split()
-    _, model, _ = generation(size, *arguments)
-
-    def ours() -> int:
-        return len(generate(model, data, length, prefixes=lines, topk=3, f2_decoding=decoding))
-
-    return Ways(ours, lambda: len(generate(plain, data, length, prefixes=lines, topk=3)), 0)
-
-
-@benchmark
-def f2_joint(size: Size) -> Ways:
-    """generate-lm --f2-decoding joint of 32 lines, V = 44,256, beside an ordinary softmax."""
-    return factorized(size, "joint")
-
-
-@benchmark
-def f2_sample_class(size: Size) -> Ways:
-    """generate-lm --f2-decoding sample-class of 32 lines, beside an ordinary softmax."""
-    return factorized(size, "sample-class")
-
-
-@benchmark
-def average_checkpoints(size: Size) -> Ways:
-    """average-checkpoints of 10 files of 554 MB, a third of it the model, as fairseq does it."""
-    from agg_fairseq.checkpoints.averaging import average_checkpoints
-
-    data = binarize(size.folder / "data", 60, train=zipf(60, 2000))
-    paths, output = [], size.folder / "average.pt"
-    state = torch.load(language_model(size.folder / "0.pt", data), weights_only=True)
-    for number in range(10):
-        matrix = torch.randn(
-            size(46_000_000, 1000), generator=torch.Generator().manual_seed(number)
-        )
-        state["model"] = {"decoder.w": matrix}
-        state["last_optimizer_state"] = {"exp_avg": matrix + 1, "exp_avg_sq": matrix + 2}
-        paths.append(size.folder / f"{number}.pt")
-        torch.save(state, paths[-1])
-
-    def ours() -> Tensor:
-        average_checkpoints(paths, output, force=True)
-        return torch.load(output, weights_only=True)["model"]["decoder.w"]
-
-    def peer() -> Tensor:
-        total: Tensor | None = None
-        for path in paths:
-            loaded = torch.load(path, weights_only=True)
-            matrix = loaded["model"]["decoder.w"]
-            total = matrix.clone() if total is None else total.add_(matrix)
-        loaded["model"]["decoder.w"] = total.div_(len(paths))
-        torch.save(loaded, output)
-        return torch.load(output, weights_only=True)["model"]["decoder.w"]
-
-    return Ways(ours, peer, 1e-3)
-
-
-def make_words(path: Path, number: int) -> Path:
-    """A text of made-up words, each of 2 to 9 letters, 25 in a line."""
-    random = np.random.default_rng(0)
-    letters = random.choice(list("etaoinshrdlcumwfgypbvkxjqz"), (30_000, 9), p=_falling(26))
-    lengths = random.integers(2, 10, 30_000)
-    known = ["".join(word[:n]) for word, n in zip(letters, lengths, strict=True)]
-    drawn = [known[token - 4] for token in zipf(30_004, number)]
-    with open(path, "w", encoding="utf-8") as file:
-        for start in range(0, number, 25):
-            file.write(" ".join(drawn[start : start + 25]) + "\n")
-    return path
-
-
-def _falling(number: int) -> np.ndarray:
-    shares = 1 / np.arange(3, number + 3)
-    return shares / shares.sum()
-
-
-def byte_level(folder: Path, text: Path, size: int) -> Any:
-    """A tokenizer as GPT-2's, learned on a text; its files are in the folder."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    made = ByteLevelBPETokenizer()
-    made.train([str(text)], vocab_size=size, min_frequency=1, show_progress=False)
-    made.save(f"{folder}/tokenizer.json")
-    made.save_model(str(folder))
-    (folder / "vocab.json").rename(folder / "encoder.json")
-    (folder / "merges.txt").rename(folder / "vocab.bpe")
-    return made
-
-
-@benchmark
-def groups(size: Size) -> Ways:
-    """groups of a text of 20 MB, beside encode_batch_fast of its lines and bincount."""
-    from agg_fairseq.evaluation import group_shares
-
-    text = make_words(size.folder / "text", size(3_000_000, 500))
-    tokenizer = byte_level(size.folder, text, size(8000, 300))
-
-    def ours() -> list[int]:
-        row = group_shares(text, tokenizer=size.folder / "tokenizer.json").rows["total"]
-        return [row["types"], row["most"]]
-
-    def peer() -> list[int]:
-        counts = np.zeros(tokenizer.get_vocab_size(), dtype=np.int64)
-        with open(text, encoding="utf-8") as file:
-            while block := file.readlines(2**22):
-                for encoding in tokenizer._tokenizer.encode_batch_fast(block):
-                    counts += np.bincount(encoding.ids, minlength=len(counts))
-        return [int((counts > 0).sum()), int(counts.max())]
+    @torch.no_grad()
+    def peer() -> list[str]:
+        network, task = build_model(model, data)
+        dictionary = task.source_dictionary
+        texts = [
+            list(map(dictionary.index, line.split())) for line in lines.read_text().split("\n")
+        ]
+        known = torch.tensor([len(text) for text in texts])
+        tokens = torch.zeros(len(texts), int(known.max()) + length, dtype=torch.int64)
+        for number, text in enumerate(texts):
+            tokens[number, : len(text)] = torch.tensor(text)
+        state: dict[str, Any] = {}
+        for step in range(1, tokens.size(1)):
+            logits = network.decoder(tokens[:, :step], incremental_state=state)[0][:, -1]
+            logits[:, :2] = -torch.inf
+            tokens[:, step] = torch.where(step < known, tokens[:, step], logits.argmax(1))
+        ends = zip(tokens.tolist(), known.tolist(), strict=True)
+        return [" ".join(dictionary[t] for t in text[n : n + length]) for text, n in ends]
 
     return Ways(ours, peer, 0)
-
-
-def encoded(size: Size, kind: str, cut: Callable[[list[str]], list[str]]) -> Ways:
-    """scripts.data.encode of a text, beside a loop over its lines."""
-    from scripts.data.encode import encode
-
-    text, output = size.folder / "text", size.folder / "encoded"
-
-    def written(cut: Callable[[list[str]], Iterable[str]]) -> str:
-        with open(text, encoding="utf-8") as file, open(output, "w", encoding="utf-8") as target:
-            target.writelines(f"{line}\n" for line in cut(file))
-        return hashlib.sha256(output.read_bytes()).hexdigest()
-
-    return Ways(
-        lambda: written(lambda file: encode(kind, f"{size.folder}", file)), lambda: written(cut), 0
-    )
-
-
-@benchmark
-def encode_words(size: Size) -> Ways:
-    """prepare.sh --tokenizer words of 40 MB, beside a loop over the lines."""
-    make_words(size.folder / "text", size(6_000_000, 500))
-    return encoded(size, "words", lambda lines: (" ".join(line.split()) for line in lines))
-
-
-@benchmark
-def encode_gpt2(size: Size) -> Ways:
-    """prepare.sh --tokenizer gpt2 of 20 MB, beside encode_batch_fast of all lines."""
-    text = make_words(size.folder / "text", size(3_000_000, 500))
-    tokenizer = byte_level(size.folder, text, size(8000, 300))
-
-    def cut(lines: list[str]) -> Iterable[str]:
-        while block := [*islice(lines, 5000)]:
-            for encoding in tokenizer._tokenizer.encode_batch_fast(
-                [line.strip() for line in block]
-            ):
-                yield " ".join(map(str, encoding.ids))
-
-    return encoded(size, "gpt2", cut)
-
-
-@benchmark
-def learn_bpe(size: Size) -> Ways:
-    """subword-nmt learn-bpe -s 4000 of 20 MB, beside the trainer of tokenizers, whose merges differ
-    where pairs are equally frequent."""
-    text, number = make_words(size.folder / "text", size(3_000_000, 500)), size(4000, 50)
-
-    def ours() -> int:
-        from subword_nmt.learn_bpe import learn_bpe
-
-        output = io.StringIO()
-        with open(text, encoding="utf-8") as file:
-            learn_bpe(file, output, number)
-        return output.getvalue().count("\n") - 1
-
-    def peer() -> int:
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-        made = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
-        made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        trainer = trainers.BpeTrainer(
-            vocab_size=number + 52, end_of_word_suffix="</w>", show_progress=False
-        )
-        made.train([str(text)], trainer)
-        return len(json.loads(made.to_str())["model"]["merges"])
-
-    return Ways(ours, peer, 0.2)
-
-
-@benchmark
-def align_sim(size: Size) -> Ways:
-    """AlignSim, V = 16,384, D = 512, beside products in float32 and their exponentials."""
-    from agg_fairseq.metrics import LinkCounts, align_sim
-
-    weight = embeddings(vocabulary := size(16_384, 40), size(512, 8))
-    draws = torch.randint(
-        0, vocabulary, (2, 8 * vocabulary), generator=torch.Generator().manual_seed(0)
-    )
-    links = LinkCounts(*draws, torch.ones(8 * vocabulary, dtype=torch.int64))
-
-    def peer() -> float:
-        unit = torch.nn.functional.normalize(weight) * math.sqrt(10)
-        labels, values = links.labels(vocabulary).to_sparse_csr(), []
-        for start in range(0, vocabulary, 512):
-            cosines = (unit[start : start + 512] @ unit.t()).exp()
-            ends = labels.crow_indices()[start : start + 513]
-            part = slice(int(ends[0]), int(ends[-1]))
-            counts = labels.values()[part]
-            rows = torch.arange(len(cosines)).repeat_interleave(ends.diff())
-            along = cosines[rows, labels.col_indices()[part]] * counts
-            products, lengths = torch.zeros(2, len(cosines), dtype=torch.float64)
-            products.index_add_(0, rows, along)
-            lengths.index_add_(0, rows, counts.square())
-            values.append(products / (lengths * cosines.square().sum(1)).sqrt())
-        return torch.cat(values).nanmean().item()
-
-    return Ways(lambda: align_sim(weight, links).nanmean().item(), peer, 1e-4)
 
 
 @benchmark
@@ -582,35 +333,21 @@ def alignments(size: Size) -> Ways:
 
 def logs(folder: Path, runs: int, lines: int) -> list[Path]:
     """Logs as of fairseq-train, of an update in a line, and 20 validations."""
-    found = []
+    others = (
+        "wps 9999.9 ups 1.5 wpb 8192 bsz 16 lr 0.0001 gnorm 0.5 train_wall 70 gb_free 9.5 wall 80"
+    )
+    values, found = dict(zip(others.split()[::2], others.split()[1::2], strict=True)), []
+    start = "2026-01-01 00:00:00 | INFO |"
     for run in range(runs):
         found.append(folder / f"{run}.log")
         with open(found[-1], "w", encoding="utf-8") as file:
             for update in range(1, lines + 1):
-                values = {
-                    "epoch": 1,
-                    "update": update / lines,
-                    "loss": "9.1",
-                    "ppl": f"{600 - update / lines:.4f}",
-                }
-                values |= {
-                    "wps": "9999.9",
-                    "ups": "1.5",
-                    "wpb": "8192",
-                    "bsz": "16",
-                    "num_updates": str(update),
-                }
-                values |= {
-                    "lr": "0.0001",
-                    "gnorm": "0.5",
-                    "train_wall": "70",
-                    "gb_free": "9.5",
-                    "wall": "80",
-                }
-                file.write(f"2026-01-01 00:00:00 | INFO | train_inner | {json.dumps(values)}\n")
+                own = {"epoch": 1, "loss": "9.1", "ppl": f"{600 - update / lines:.4f}"}
+                numbers = own | values | {"num_updates": str(update)}
+                file.write(f"{start} train_inner | {json.dumps(numbers)}\n")
                 if update % (lines // 20) == 0:
-                    values = {"epoch": 1, "valid_ppl": "500", "valid_num_updates": str(update)}
-                    file.write(f"2026-01-01 00:00:00 | INFO | valid | {json.dumps(values)}\n")
+                    own = {"epoch": 1, "valid_ppl": "500", "valid_num_updates": str(update)}
+                    file.write(f"{start} valid | {json.dumps(own)}\n")
     return found
 
 
@@ -646,47 +383,6 @@ def learning_curves(size: Size) -> Ways:
 
 
 @benchmark
-def report(size: Size) -> Ways:
-    """report of 6 runs with 50,000 lines of log, V = 44,256, D = 512, 2,048 tokens and 8 texts,
-    beside its evaluations alone."""
-    from agg_fairseq import evaluation
-    from agg_fairseq.checkpoints import Checkpoint
-    from agg_fairseq.report import write_report
-
-    data, model, _ = generation(size)
-    vocabulary, most = size(44_256, 60), size(8, 2)
-    binarize(
-        data, vocabulary, train=zipf(vocabulary, size(10**6, 2000)), test=zipf(vocabulary, 2048, 2)
-    )
-    runs = {}
-    for log in logs(size.folder, 6, size(50_000, 40)):
-        folder = size.folder / f"run-{log.stem}"
-        folder.mkdir()
-        log.rename(folder / "train.log")
-        shutil.copy(model, folder / "checkpoint_last.pt")
-        runs[folder.name] = folder
-    page = size.folder / "report.html"
-
-    def ours() -> list[str]:
-        assert not write_report(runs, data, page, max_texts=most, device="cpu")
-        row = re.search(r">PPL total</a>.*?</tr>", page.read_text(), re.DOTALL)
-        return re.findall(r'<td class="[^"]*">([\d.,]+)', row[0])[:1]
-
-    def peer() -> list[str]:
-        models = {name: Checkpoint(folder) for name, folder in runs.items()}
-        text, texts = evaluation.BinarizedText(data), {}
-        found = evaluation.perplexity(models, text, geometry=(), device="cpu")
-        for name, one in models.items():
-            texts[name] = size.folder / f"{name}.jsonl"
-            evaluation.generate_texts(one, data, texts[name], max_texts=most, device="cpu")
-        evaluation.text_metrics(texts, data)
-        evaluation.isotropy(models, data)
-        return [f"{found.value('run-0', 'perplexity', 'total'):,.2f}"]
-
-    return Ways(ours, peer, 0)
-
-
-@benchmark
 def cosreg(size: Size) -> Ways:
     """CosReg and its gradient, V = 267,744, D = 256, beside its formula."""
     from agg_fairseq.functional import cosine_regularizer
@@ -708,48 +404,6 @@ def cosreg(size: Size) -> Ways:
         return [((total.square().sum() - number) / number**2).item(), gradient.norm().item()]
 
     return Ways(ours, peer, 1e-4)
-
-
-@benchmark
-def neighbors(size: Size) -> Ways:
-    """The 10 neighbors of 10 words, V = 267,744, D = 1,024, beside a product in float32."""
-    from agg_fairseq.metrics import nearest_neighbors
-
-    weight, words = embeddings(size(267_744, 60), size(1024, 16)), range(10)
-
-    def ours() -> list[list[int]]:
-        found = nearest_neighbors(weight, weight[:10], 10, [[word] for word in words])
-        return [[row for row, _ in word_neighbors] for word_neighbors in found]
-
-    def peer() -> list[list[int]]:
-        cosines = (weight[:10] @ weight.t()) / weight.norm(dim=1)
-        cosines[words, words] = -torch.inf
-        return cosines.topk(10).indices.tolist()
-
-    return Ways(ours, peer, 0)
-
-
-@benchmark
-def count(size: Size) -> Ways:
-    """The count of 103,227,021 tokens, by one worker whatever their number, beside NumPy."""
-    from agg_fairseq.data.binarized import count_split, load_dictionary
-
-    vocabulary = size(267_744, 60)
-    data = binarize(
-        size.folder / "data", vocabulary, train=zipf(vocabulary, size(103_227_021, 2000))
-    )
-    dictionary = load_dictionary(data)
-
-    def peer() -> Tensor:
-        tokens, counts = (
-            np.memmap(data / "train.bin", np.int32, "r"),
-            np.zeros(vocabulary, np.int64),
-        )
-        for start in range(0, len(tokens), 2**18):
-            counts += np.bincount(tokens[start : start + 2**18], minlength=vocabulary)
-        return torch.from_numpy(counts)
-
-    return Ways(lambda: count_split(data, dictionary), peer, 0)
 
 
 # Measuring

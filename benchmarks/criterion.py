@@ -4,7 +4,7 @@ with other packages.
     python -m benchmarks.criterion [--device cpu|cuda] [--dtype bfloat16] [--profile] [--json FILE]
 
 `cross_entropy` is fairseq's criterion; the other criterions are those of this package, with
-counters and candidates included; `three logits` is the paper's Eqs. 9–10 in plain autograd;
+counters and candidates included;
 `compiled cross_entropy` (by torch.compile), `linear_cross_entropy`, `liger-kernel` and
 `cut-cross-entropy` (`pip install -e '.[peers]'`) compute plain likelihood. `three products` is the
 lower bound: the bare matrix products of any softmax layer, without a softmax.
@@ -54,26 +54,21 @@ SIZES = {  # device: V, N, D
     ],
 }
 DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
-RARE_FRACTION = 0.2
-AGG = {"agg_rare_fraction": RARE_FRACTION, "agg_window": 100}
 CRITERIONS = {  # variant: criterion and options
     "cross_entropy": ("cross_entropy", {}),
     "mle": ("mle", {}),
-    "agg": ("agg", AGG),
+    "agg": ("agg", {"agg_rare_fraction": 0.2, "agg_window": 100}),
     "agps": ("agps", {"agps_rare_rank": 1}),
-    "freeze_rare bc": ("freeze_rare", {"freeze_parts": "bc"}),
-    "freeze_rare all": ("freeze_rare", {}),
     "cosreg": ("cosreg", {}),
     "unlikelihood": ("unlikelihood", {}),
-    "ul + agg": ("agg", AGG | {"ul_alpha": 1.0}),
     "face": ("face", {}),
     "adversarial": ("mle", {"adv_epsilon": 0.005}),
 }
 PEERS = ("compiled cross_entropy", "linear_cross_entropy", "liger-kernel", "cut-cross-entropy")
 """torch.compile of a linear layer and cross_entropy; torch's own (from 2.13), chunked; the extra
 `peers`."""
-BASE, FLOOR, LITERAL = "cross_entropy", "three products", "three logits"
-VARIANTS = (*CRITERIONS, *PEERS, LITERAL, FLOOR)
+BASE, FLOOR = "cross_entropy", "three products"
+VARIANTS = (*CRITERIONS, *PEERS, FLOOR)
 HEADER = (
     "| V | N | D | variant | time [ms] | × cross_entropy | × three products | behind a model [ms] "
     "| peak [MiB] | × cross_entropy | less gradients [MiB] |\n"
@@ -173,7 +168,7 @@ class OutputLayer:
             return bare_products(self.features.flatten(0, 1), self.weight)
         if variant in CRITERIONS:
             return self._criterion(*CRITERIONS[variant])
-        loss = literal if variant == LITERAL else peer_loss(variant)
+        loss = peer_loss(variant)
 
         def step() -> None:
             self.clear()
@@ -292,15 +287,6 @@ def peer_loss(peer: str) -> Loss:
     from cut_cross_entropy import linear_cross_entropy
 
     return lambda h, w, y: linear_cross_entropy(h, w, y, reduction="sum")
-
-
-def literal(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    """The loss as the paper writes it, with the gates of `agg`."""
-    from agg_fairseq.functional import agg_gates, naive_gated_cross_entropy, rare_tokens
-
-    counts = torch.bincount(target, minlength=len(weight))
-    gates = agg_gates(counts, 1, rare_tokens(counts, 1, rare_fraction=RARE_FRACTION))
-    return naive_gated_cross_entropy(features, weight, target, gates=gates)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,11 @@
 
     python -m benchmarks.f2_softmax [--device cpu|cuda] [--dtype bfloat16] [--json FILE]
 
-Training: time and peak memory of the output layer's forward and backward, as fractions of fairseq's
+Time and peak memory of the output layer's forward and backward, as fractions of fairseq's
 `cross_entropy` on the same features. Targets are drawn from the token frequencies, Zipf–Mandelbrot
 with p ∝ 1/(rank + 2.7), which also determine the classes; the dictionary is sorted by frequency, as
 fairseq writes it. `adaptive softmax` is fairseq's, with its default factor of 4, cut off at V/20
 and V/4: it has fewer parameters.
-
-Generation: time of the log-probabilities of the next token and of the choice of the 10 most
-probable ones, by fairseq's own `EnsembleModel` and `BeamSearch`, for N hypotheses per step, as
-fractions of the full softmax.
 
 All variants run in turn for `--repeats` rounds; times are medians over rounds, and ratios medians
 of the ratios within a round. On a GPU, training is also measured behind 5 ms of other work. Memory
@@ -24,7 +20,6 @@ from typing import Any
 
 import torch
 from fairseq.modules import AdaptiveSoftmax
-from fairseq.search import BeamSearch
 from torch import Tensor, nn
 
 from agg_fairseq.f2 import FactorizedSoftmax
@@ -50,7 +45,6 @@ from .output_layer_model import (
     OutputLayerTask,
     batch,
     criterion,
-    generating_model,
 )
 
 SIZES = {  # device: V, N, D
@@ -58,8 +52,6 @@ SIZES = {  # device: V, N, D
     "cuda": [(44_256, 8192, 512), (44_256, 32_768, 1024), (267_744, 8192, 1024)],
 }
 DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
-ROWS = (1, 160)
-BEAM = 5
 HEADER = (
     "| V | N | D | variant | time [ms] | × the first | × mle | behind a model [ms] | peak [MiB] "
     "| × the first |\n|--:|--:|--:|:--|--:|--:|--:|--:|--:|--:|"
@@ -67,7 +59,7 @@ HEADER = (
 
 
 def main() -> None:
-    """Runs all variants and prints two tables per device."""
+    """Runs all variants and prints a table per device."""
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -100,10 +92,6 @@ def main() -> None:
             results += report(case, times, peaks, behind)
             del steps
             free(device)
-            for rows in ROWS:
-                steps = generation(case, rows, dtype, device)
-                times = interleaved(steps, options.repeats, device)
-                results += report((case[0], rows, case[2]), times)
     if options.json:
         machines = [machine(device) for device in devices(options.device)]
         write_json(options.json, {"results": results, "machines": machines})
@@ -121,8 +109,8 @@ def measure_peaks(case: tuple[int, int, int], dtype: str, device: str) -> dict[s
 def report(
     case: tuple[int, int, int],
     times: dict[str, tuple[float, float]],
-    peaks: dict[str, float] | None = None,
-    behind: dict[str, float] | None = None,
+    peaks: dict[str, float],
+    behind: dict[str, float],
 ) -> list[dict[str, Any]]:
     """Prints and returns a row for each variant."""
     base = next(iter(times))
@@ -132,13 +120,12 @@ def report(
         result = dict(zip("VND", case, strict=True))
         result |= {"variant": name, "ms": 1000 * seconds, "time_ratio": ratio}
         cells += [f"{1000 * seconds:.2f}", f"{ratio:.2f}"]
-        cells.append(f"{ratio / times['mle'][1]:.2f}" if "mle" in times else "")
+        cells.append(f"{ratio / times['mle'][1]:.2f}")
         cells.append(f"{1000 * behind[name]:.2f}" if behind else "")
         if behind:
             result["behind_ms"] = 1000 * behind[name]
-        if peaks:
-            result["mib"] = peaks[name]
-            cells += [f"{peaks[name]:,.0f}", f"{peaks[name] / peaks[base]:.2f}"]
+        result["mib"] = peaks[name]
+        cells += [f"{peaks[name]:,.0f}", f"{peaks[name] / peaks[base]:.2f}"]
         print(row(cells), flush=True)
         results.append(result)
     return results
@@ -206,36 +193,6 @@ def training(
             "f2_softmax", mefmax(counts), label_smoothing=0.1
         ),
     }, trained
-
-
-def generation(case: tuple[int, int, int], rows: int, dtype: str, device: str) -> dict[str, Step]:
-    """The next tokens of 160 hypotheses, `rows` at a time, for the full softmax and each
-    `--f2-decoding`."""
-    torch.manual_seed(0)
-    (vocabulary, _, dimension), dtype = case, getattr(torch, dtype)
-    full = nn.Linear(dimension, vocabulary, bias=False, device=device, dtype=dtype)
-    nn.init.normal_(full.weight, std=dimension**-0.5)
-    features = torch.randn(160 // rows, rows, 1, dimension, device=device, dtype=dtype)
-    search = BeamSearch(OutputLayerTask(8).dictionary)
-    classes = mefmax(zipf_mandelbrot(vocabulary))
-
-    def generation_step(layer: nn.Module, decoding: str) -> Step:
-        model = generating_model(layer, decoding)
-        scores = features.new_zeros(rows, 1, 1, dtype=torch.float32)
-
-        @torch.no_grad()
-        def step() -> None:
-            for tokens in features:
-                log_probs, _ = model.forward_decoder(tokens, [], [{}])
-                search.step(1, log_probs[:, None], scores, candidate_multiple=2 * BEAM)
-
-        return step
-
-    steps = {"generation, full softmax": generation_step(full, "")}
-    for decoding in ("joint", "greedy-class", "sample-class"):
-        layer = FactorizedSoftmax(dimension, classes, full.weight).to(device, dtype)
-        steps[f"generation, {decoding}"] = generation_step(layer, decoding)
-    return steps
 
 
 if __name__ == "__main__":

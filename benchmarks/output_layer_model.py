@@ -9,18 +9,15 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from fairseq.models.transformer import TransformerDecoderBase
-from fairseq.sequence_generator import EnsembleModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers
-from agg_fairseq.f2 import FactorizedSoftmax
-from agg_fairseq.fairseq_plugin.models.transformer_f2 import F2Layer, F2TransformerDecoder
 
 from .measuring import pause, zipf
 
 
-class _GivenFeatures:
+class FullDecoder(TransformerDecoderBase):
     """A transformer decoder without its layers: it is given features instead of tokens."""
 
     def __init__(self, layer: nn.Module) -> None:
@@ -35,10 +32,6 @@ class _GivenFeatures:
         return prev_output_tokens, {"attn": [None]}
 
 
-class FullDecoder(_GivenFeatures, TransformerDecoderBase):
-    """Ends in fairseq's output layer."""
-
-
 class OutputLayerModel(FairseqLanguageModel):
     """Multiplies the features it is given by the output embedding."""
 
@@ -47,24 +40,6 @@ class OutputLayerModel(FairseqLanguageModel):
             layer = nn.Linear(features, vocabulary, bias=False)
             nn.init.normal_(layer.weight, std=features**-0.5)
         super().__init__(FullDecoder(layer))
-
-
-class _F2Decoder(_GivenFeatures, F2TransformerDecoder):
-    """Ends in the factorized output layer."""
-
-
-def generating_model(layer: nn.Module, decoding: str) -> EnsembleModel:
-    """The model that fairseq's generator asks for the log-probabilities of the next token, with
-    this output layer.
-
-    Args:
-        layer: a linear layer over the vocabulary, or the factorized one.
-        decoding: `--f2-decoding` of the factorized one; a linear one has none.
-    """
-    decoder = (_F2Decoder if isinstance(layer, FactorizedSoftmax) else FullDecoder)(layer)
-    if isinstance(layer, FactorizedSoftmax):
-        layer.__class__, decoder.f2_decoding = F2Layer, decoding
-    return EnsembleModel([FairseqLanguageModel(decoder)]).eval()
 
 
 class OutputLayerTask(FairseqTask):

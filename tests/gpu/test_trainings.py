@@ -45,7 +45,6 @@ CPU_RUNS = ("agg", "cross_entropy--fp16", "mle--fp16", "f2_softmax--fp16", "resu
 BENCHMARKS = (
     "benchmarks.criterion --sizes 3000,1024,64 --repeats 1 --profile",
     "benchmarks.f2_softmax --sizes 3000,1024,64 --repeats 1",
-    "benchmarks.train_step --repeats 1 --vocabulary 1000",
 )
 
 
