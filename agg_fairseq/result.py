@@ -69,11 +69,10 @@ class SeedValues:
         """Mean ± standard deviation, and the number of seeds if only some have a number; without
         numbers, the texts. `sign`: "+" for a sign before positive means too."""
         if not self.numbers:
-            texts = [UNDEFINED if value is None else str(value) for value in self.by_seed.values()]
+            texts = [format_value(value, digits) for value in self.by_seed.values()]
             return " / ".join(dict.fromkeys(texts))
         mean, deviation = self.mean, self.deviation
-        text = f"{mean:{sign},}" if isinstance(mean, int) else f"{mean:{sign},.{digits}f}"
-        text += unit
+        text = format_value(mean, digits, sign) + unit
         if deviation or (deviation is not None and sign):
             text += f" ± {deviation:,.{digits}f}"
         if len(self.numbers) < len(self.by_seed):
@@ -82,6 +81,17 @@ class SeedValues:
 
 
 Value = float | int | str | None  # a number or a text; None where a metric is not defined
+
+
+def format_value(value: Value, digits: int, sign: str = "") -> str:
+    """A value as tables show it; `sign`: "+" for a sign before positive numbers too."""
+    if isinstance(value, float) and not math.isnan(value):
+        return f"{value:{sign},.{digits}f}"
+    if isinstance(value, int):
+        return f"{value:{sign},}"
+    return UNDEFINED if value is None else str(value)
+
+
 SCHEMA = 2
 """Version of `Result.json`, which docs/evaluation.md describes. Raise it if a name or a unit
 changes."""
@@ -149,7 +159,7 @@ class Result:
 
     def cell(self, row: Row, metric: str, key: str = "") -> str:
         """A value as tables show it."""
-        return SeedValues({"": self.shown(row, metric, key)}).format(METRICS[metric].digits)
+        return format_value(self.shown(row, metric, key), METRICS[metric].digits)
 
     @property
     def signature(self) -> str:

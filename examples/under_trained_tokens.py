@@ -97,7 +97,7 @@ def indicator(model: EmbeddingSource, unused: Sequence[int]) -> Indicator:
         values = unused_distance(weight, is_trained.nonzero().flatten().tolist())
         name = "distance" if values[is_trained].median() < ALIKE else "norm"
     if isinstance(model, Checkpoint) and (
-        name == "norm" or model.criterion_options.get("_name") in GATED
+        name == "norm" or model.options("criterion").get("_name") in GATED
     ):
         raise UserError(
             f"{model}: expected tied embeddings, trained without gates, and two unused "

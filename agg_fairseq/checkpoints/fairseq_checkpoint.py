@@ -40,6 +40,7 @@ class Checkpoint:
         path: of the file.
         state: the contents: `model`, `cfg` or `args`, `extra_state`, `optimizer_history`, …;
             tensors are mapped from the file where torch can do so.
+        parameters: those and the buffers of the model, by name.
 
     Raises:
         UserError: the file is missing, damaged or no checkpoint of fairseq; or opening it would run
@@ -57,34 +58,19 @@ class Checkpoint:
                 )
             self.path = found[0]
         self.state: dict[str, Any] = _load(self.path)
+        self.parameters: dict[str, Tensor] = self.state["model"]
 
     def __str__(self) -> str:
         return str(self.path)
 
-    @property
-    def parameters(self) -> dict[str, Tensor]:
-        """The parameters and buffers of the model, by name."""
-        return self.state["model"]
-
-    @property
-    def task_options(self) -> dict[str, Any]:
-        """The options of the task."""
-        return section_options(self.state, "task")
-
-    @property
-    def criterion_options(self) -> dict[str, Any]:
-        """The options of the criterion."""
-        return section_options(self.state, "criterion")
-
-    @property
-    def model_options(self) -> dict[str, Any]:
-        """The options of the model, its architecture as `_name` or `arch`."""
-        return section_options(self.state, "model")
+    def options(self, section: str) -> dict[str, Any]:
+        """The options of a section, such as "task" or "model", as `section_options`."""
+        return section_options(self.state, section)
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
         """Source and target of a translation model, if given; None for a language model."""
-        options = self.task_options
+        options = self.options("task")
         task = str(options.get("_name"))
         if task.startswith("language_modeling"):  # or one that extends it by name
             return None
@@ -113,7 +99,11 @@ class Checkpoint:
         """The output embedding, or the input embedding of a tied model that saves no other;
         UserError if there is none of a known name, or it is no matrix of finite numbers."""
         output_name, input_name = self._find(OUTPUT_NAMES), self._find(INPUT_NAMES)
-        if output_name is None and input_name and any(map(self.model_options.get, TYING_OPTIONS)):
+        if (
+            output_name is None
+            and input_name
+            and any(map(self.options("model").get, TYING_OPTIONS))
+        ):
             output_name = input_name
         if output_name is None:
             raise UserError(
@@ -146,7 +136,7 @@ class Checkpoint:
 
     def check_vocabulary(self, tokens: int, data: str | Path) -> None:
         """Raises UserError unless embeddings have a row for each of the `tokens` in `data`."""
-        size = self.task_options.get("output_dictionary_size")
+        size = self.options("task").get("output_dictionary_size")
         if size is not None and size >= 0:
             raise UserError(
                 f"{self.path}: found --output-dictionary-size {size}; expected a model that "

@@ -12,4 +12,4 @@ the table has the updates of each that was read.
 
 from .options import calling
 
-add_arguments, run = calling("checkpoints.averaging.average_checkpoints")
+add_arguments, run = calling("checkpoints.averaging", "average_checkpoints")

@@ -19,4 +19,4 @@ Reference: Vaswani et al. (2017); Post (2018).
 from .options import Files, calling
 
 LOGS = Files("LOG", "outputs of fairseq-generate", "stem")
-add_arguments, run = calling("evaluation.bleu.bleu", LOGS)
+add_arguments, run = calling("evaluation.bleu", "bleu", LOGS)

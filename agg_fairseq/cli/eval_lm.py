@@ -24,9 +24,9 @@ from .options import Files, Function, add_option, add_parameters, descriptions, 
 
 EXPLAINED = (*NEXT_TOKENS, *PER_TEXT, *CALIBRATED, *MOVED)
 MODELS = Files("MODEL", "checkpoints of fairseq-train, or models of transformers")
-PERPLEXITY = Function("evaluation.perplexity.perplexity")
-BINARIZED_TEXT = Function("evaluation.scoring.BinarizedText")
-PLAIN_TEXT = Function("evaluation.scoring.PlainText")
+PERPLEXITY = Function("evaluation.perplexity", "perplexity")
+BINARIZED_TEXT = Function("evaluation.scoring", "BinarizedText")
+PLAIN_TEXT = Function("evaluation.scoring", "PlainText")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "text in UTF-8 to score, instead of DATA, for models of transformers"
     parser.add_argument("--text", metavar="FILE", help=text)
     add_option(parser, "train_text")
-    add_option(parser, "bos", descriptions(PLAIN_TEXT.documentation)["bos"])
+    add_option(parser, "bos", descriptions(PLAIN_TEXT.source)["bos"])
     add_parameters(parser, PERPLEXITY)
     shown = {**COMPARED, **PER_TEXT, **CALIBRATED, **MOVED}
     for metric, keys in shown.items():

@@ -21,4 +21,4 @@ Reference: Yu et al. (2022), Sec. 3.1; Yu et al. (2021), Sec. 2.1.
 
 from .options import calling
 
-add_arguments, run = calling("evaluation.group_shares.group_shares")
+add_arguments, run = calling("evaluation.group_shares", "group_shares")

@@ -15,4 +15,4 @@ from ..columns import EMBEDDINGS
 from .options import MODELS, calling
 
 EXPLAINED = tuple(EMBEDDINGS)
-add_arguments, run = calling("evaluation.isotropy.isotropy", MODELS, transposed=True)
+add_arguments, run = calling("evaluation.isotropy", "isotropy", MODELS, transposed=True)

@@ -105,11 +105,12 @@ REPLACED = {
 """Options that have none with another one."""
 
 
+@dataclass
 class Function:
-    """A function of this package or a dataclass, by its path, such as `evaluation.align.align_split`."""
+    """A function of this package, or a dataclass."""
 
-    def __init__(self, path: str) -> None:
-        self.module, _, self.name = path.rpartition(".")
+    module: str  # such as `evaluation.align`
+    name: str
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Imports the module, and calls the function."""
@@ -123,11 +124,6 @@ class Function:
         return next(part for part in body if getattr(part, "name", None) == self.name)
 
     @cached_property
-    def documentation(self) -> str:
-        """Its docstring."""
-        return ast.get_docstring(self.source) or ""
-
-    @cached_property
     def parameters(self) -> dict[str, Any]:
         """The default of each parameter, as text if it is no literal; `...` where it has none."""
         if isinstance(self.source, ast.ClassDef):
@@ -138,14 +134,12 @@ class Function:
             names = [one.arg for one in (*given.args, *given.kwonlyargs)]
             first = [None] * (len(given.args) - len(given.defaults))
             values = dict(zip(names, (*first, *given.defaults, *given.kw_defaults), strict=True))
-        return {name: ... if value is None else _value(value) for name, value in values.items()}
-
-
-def _value(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return ast.unparse(node)
+        parameters: dict[str, Any] = dict.fromkeys(values, ...)
+        for name, value in values.items():
+            if value is not None:
+                is_literal = isinstance(value, ast.Constant | ast.Tuple)
+                parameters[name] = ast.literal_eval(value) if is_literal else ast.unparse(value)
+        return parameters
 
 
 @cache
@@ -156,7 +150,7 @@ def syntax_tree(module: str) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-TOKENIZER = Function("data.subwords.TokenizerOptions")
+TOKENIZER = Function("data.subwords", "TokenizerOptions")
 
 
 @dataclass(frozen=True)
@@ -222,21 +216,21 @@ MODEL = Model()
 
 
 def calling(
-    path: str, inputs: Files | Model | None = None, **defaults: Any
+    module: str, name: str, inputs: Files | Model | None = None, **defaults: Any
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Any]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
     Args:
-        path: that of the `Function`.
+        module: that of the `Function`, and its name.
         inputs: its first parameter, by default an argument; the others are options.
         defaults: of what `main` asks for, such as `transposed`.
     """
-    function = Function(path)
+    function = Function(module, name)
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         if inputs is None:
             first = next(iter(function.parameters))
-            text = descriptions(function.documentation)[first]
+            text = descriptions(function.source)[first]
             parser.add_argument(first, help=text, **OPTIONS[first])
         else:
             inputs.add(parser)
@@ -282,7 +276,7 @@ def given_options(
 def add_parameters(parser: argparse.ArgumentParser, function: Function, first: int = 1) -> None:
     """Adds the `OPTIONS` that are parameters of a function, from the `first` on, with its defaults
     and the texts of its docstring."""
-    texts = descriptions(function.documentation)
+    texts = descriptions(function.source)
     for name, default in list(function.parameters.items())[first:]:
         if default == "WORDS":  # a `TokenizerOptions`
             add_parameters(parser, TOKENIZER, 0)
@@ -296,7 +290,7 @@ def add_option(
 ) -> None:
     """Adds one of `OPTIONS`; `text`: its help, by default that of `agg_fairseq.evaluation`."""
     option = OPTIONS[name] | settings
-    text = text or option.get("help") or shared_descriptions()[name]
+    text = text or option.get("help") or descriptions(syntax_tree("evaluation"))[name]
     if isinstance(option.get("type"), Range):
         text += f"; {option['type']}"
     if name == "groups":
@@ -308,21 +302,18 @@ def add_option(
     parser.add_argument(*flags, **option)
 
 
-def descriptions(documentation: str) -> dict[str, str]:
-    """The texts about the arguments in a docstring, in the words of a command line."""
-    text = documentation.replace("\nShared arguments:\n", "\nArgs:\n")
+@cache
+def descriptions(documented: ast.AST) -> dict[str, str]:
+    """The texts about the arguments in the docstring of a function, a class or a module, in the words
+    of a command line."""
+    text = ast.get_docstring(documented) or ""
+    text = text.replace("\nShared arguments:\n", "\nArgs:\n")
     section = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
     texts = {}
     for part in re.split(r"\n    (?=\w)", f"\n{section}")[1:]:
         name, _, text = " ".join(part.split()).partition(": ")
         texts[name] = text.removesuffix(".").replace("`", "").replace("None: ", "default: ")
     return texts
-
-
-@cache
-def shared_descriptions() -> dict[str, str]:
-    """Those of `agg_fairseq.evaluation`."""
-    return descriptions(ast.get_docstring(syntax_tree("evaluation")) or "")
 
 
 def flag(name: str) -> str:

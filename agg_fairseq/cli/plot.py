@@ -10,6 +10,7 @@ Every picture has its own --help: agg-fairseq plot projection --help.
 """
 
 import argparse
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,17 @@ DATA = Files("DATA", "folders written by fairseq-preprocess, with the training s
 EVALUATIONS = Results("EVAL.json", "files that agg-fairseq eval-lm --json wrote")
 TEXT_METRICS = Results("METRICS.json", "files that agg-fairseq text-metrics --json wrote")
 PICTURES = {
-    "projection": ("embeddings.projection", MODELS),
-    "singular-values": ("embeddings.singular_values", MODELS),
-    "isotropy": ("over_updates.isotropy_over_updates", RUNS),
-    "inner-products": ("over_updates.inner_products_over_updates", RUNS),
-    "rare-tokens": ("over_updates.rare_tokens", LOGS),
-    "learning-curves": ("over_updates.learning_curves", LOGS),
-    "alpha-sweep": ("evaluations.alpha_sweep", EVALUATIONS),
-    "similarity": ("embeddings.similarity", MODELS),
-    "frequencies": ("evaluations.frequencies", DATA),
-    "token-shares": ("evaluations.token_shares", TEXT_METRICS),
-    "class-sweep": ("evaluations.class_sweep", TEXT_METRICS),
+    "projection": ("embeddings", "projection", MODELS),
+    "singular-values": ("embeddings", "singular_values", MODELS),
+    "isotropy": ("over_updates", "isotropy_over_updates", RUNS),
+    "inner-products": ("over_updates", "inner_products_over_updates", RUNS),
+    "rare-tokens": ("over_updates", "rare_tokens", LOGS),
+    "learning-curves": ("over_updates", "learning_curves", LOGS),
+    "alpha-sweep": ("evaluations", "alpha_sweep", EVALUATIONS),
+    "similarity": ("embeddings", "similarity", MODELS),
+    "frequencies": ("evaluations", "frequencies", DATA),
+    "token-shares": ("evaluations", "token_shares", TEXT_METRICS),
+    "class-sweep": ("evaluations", "class_sweep", TEXT_METRICS),
 }
 """The function of `plots` that draws each picture, and what from; its other parameters are the
 options."""
@@ -68,9 +69,9 @@ options."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
-    for name, (path, inputs) in PICTURES.items():
-        function = Function(f"plots.{path}")
-        about = function.documentation.partition("\n\nArgs:")[0]
+    for name, (module, drawing, inputs) in PICTURES.items():
+        function = Function(f"plots.{module}", drawing)
+        about = ast.get_docstring(function.source).partition("\n\nArgs:")[0]
         summary = " ".join(about.partition("\n\n")[0].split())
         picture = pictures.add_parser(
             name, help=summary, description=about, formatter_class=parser.formatter_class
@@ -87,8 +88,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"--output: found {output.name!r}; expected a name ending in {', '.join(ENDINGS)}"
         )
-    path, inputs = PICTURES[arguments.picture]
-    figure = call(Function(f"plots.{path}"), arguments, inputs)
-    save = Function("plots.style.save")
+    module, drawing, inputs = PICTURES[arguments.picture]
+    figure = call(Function(f"plots.{module}", drawing), arguments, inputs)
+    save = Function("plots.style", "save")
     atomic_write(output, lambda temporary: save(figure, temporary, ending[1:]))
     print(output)

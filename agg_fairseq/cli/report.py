@@ -17,7 +17,7 @@ from ..result import Result
 from .options import Files, Function, add_parameters, call
 
 RUNS = Files("RUN", "folders of runs, compared side by side", "name")
-WRITE_REPORT = Function("report.write_report")
+WRITE_REPORT = Function("report", "write_report")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,8 +2,9 @@
 out.
 
 docs/evaluation.md has examples; `agg-fairseq COMMAND --help` explains each table and has the
-references. Measures are None where they are not defined. Beside them, rows have the `path` of what
-was measured, and its `matrix`; facts have the sizes of `groups`.
+references. A `Result` has the measures of `columns.METRICS` by their names, None where they are not
+defined. Beside them, rows have the `path` of what was measured, and its `matrix`; facts have the
+sizes of `groups`. `result["row"]` shows what else there is, and docs/evaluation.md explains it.
 
 Shared arguments:
     models: by the names of their rows, as `open_models` returns them; all over one vocabulary.

@@ -19,9 +19,6 @@ def align_split(data: str | Path, output: str | Path) -> Result:
     Args:
         data: folder written by `fairseq-preprocess`, with train.X-Y.X.bin.
         output: alignments to write.
-
-    Returns:
-        Result: a single row, named by `output`, with `sentence_pairs`, their number.
     """
     import eflomal
 

@@ -28,11 +28,6 @@ def align_sim(
         models: translation models over one joined dictionary.
         data: folder of `fairseq-preprocess`; tokens are counted in its target side.
         alignments: word alignments of that split in Pharaoh format, as `align` writes them.
-
-    Returns:
-        Result: a row per model, with `align_sim` by group, the mean of `metrics.align_sim` over the
-        tokens that were aligned; and the rows `orthogonal`, of embeddings at right angles, and
-        `labeled tokens`, the number of tokens.
     """
     check_row_names(models, ORTHOGONAL, LABELED)
     vocabulary = load_vocabulary(models, data)

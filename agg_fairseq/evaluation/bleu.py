@@ -37,10 +37,6 @@ def bleu(
             13a does not split.
         moses: language of Moses tokens in the log, such as de, which sacreBLEU then sees
             detokenized. Tokenized BLEU splits compounds if it, or else the log, says de.
-
-    Returns:
-        Result: a row per log with `bleu` (of tokenized text) and `sacrebleu`, 0 to 100, for each the other
-        parts of `metrics.Bleu`, such as `bleu_brevity_penalty`, and `sentences`. Facts: `reference`.
     """
     translations = {name: read_translations(path) for name, path in logs.items()}
     first, *others = translations.values()

@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..files import check_writable
 from ..metrics import NextTokenStatistics
 from ..result import Result
-from .inputs import find_device
+from .inputs import find_device, load_vocabulary
 from .scoring import BinarizedText
 
 WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
@@ -42,10 +42,6 @@ def calibrate(
         share: share of the offsets that is added; below 1, groups come only nearer to how often they
             appear.
 
-    Returns:
-        Result: the rows `as it was` and `calibrated`, with `perplexity` and
-        `expected_over_observed` of the split by group. Facts: `offsets` by group, in nats.
-
     Reference: none (docs/which-cure.md).
     """
     from ..fairseq_plugin.models.from_checkpoint import model_name  # imports fairseq
@@ -53,16 +49,17 @@ def calibrate(
     check_writable(output, model.path, replace=force)
     name = model_name(model)
     is_known = name in {*WITH_BIAS, *WITH_BIAS.values()}
-    if not is_known or model.model_options.get("adaptive_softmax_cutoff") is not None:
+    if not is_known or model.options("model").get("adaptive_softmax_cutoff") is not None:
         raise UserError(
             f"{model}: found a model {name}; expected a transformer_lm or transformer with one softmax"
         )
     text = BinarizedText(data, split, max_tokens=max_tokens)
     models = {"calibrating": model}
-    vocabulary = text.load_vocabulary(models)
+    vocabulary = load_vocabulary(models, data)
     text.check(vocabulary)
     groups = vocabulary.groups("types", occurrences_in)
-    chunks = text.score(models, "calibrating", vocabulary, find_device(device))
+    text_settings = text.settings(models, vocabulary)
+    chunks = text.score(model, vocabulary, text_settings, find_device(device))
     statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
     offsets = share * statistics.fit_offsets()
 
@@ -77,7 +74,7 @@ def calibrate(
     settings = {
         "fitted-on": split,
         "targets": statistics.tokens,
-        **text.settings(models, vocabulary),
+        **text_settings,
         "share": share,
         "occurrences-in": None if occurrences_in is None else str(occurrences_in),
     }

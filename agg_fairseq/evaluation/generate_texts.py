@@ -58,15 +58,11 @@ def generate_texts(
             says.
         batch_size: texts at a time; changes only the texts of `sample-class`, which the model
             itself draws.
-
-    Returns:
-        Result: a single row, named by `output`, with `texts`, `generated_tokens`, and
-        `unused_tokens`, those of the split that are in no block.
     """
     check_writable(output, model.path)
     dictionary = load_dictionary(data)
     model.check_vocabulary(len(dictionary), data)
-    if f2_decoding and "f2_decoding" not in model.model_options:
+    if f2_decoding and "f2_decoding" not in model.options("model"):
         raise UserError(
             f"--f2-decoding: found an ordinary softmax in {model}; expected a factorized one"
         )
@@ -127,7 +123,7 @@ def generate_texts(
     atomic_write(output, write)
     tokens = len(known) * length
     measured = {"texts": len(known), "generated_tokens": tokens, "unused_tokens": unused}
-    used_decoding = f2_decoding or model.model_options.get("f2_decoding")
+    used_decoding = f2_decoding or model.options("model").get("f2_decoding")
     settings |= {
         "length": length,
         "beyond-positions": positions if longest > positions else None,  # the model extrapolates

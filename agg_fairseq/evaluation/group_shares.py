@@ -45,14 +45,6 @@ def group_shares(
         epochs: epochs of the training, which say how far the prediction can be trusted; None: one.
         rare_fraction: `--agg-rare-fraction` of the row `rarest …`: the share of the tokens that
             occur.
-
-    Returns:
-        Result: a row per group, for all tokens, and `rarest …`, with `types`, `fewest`, `most`, and
-        `target_share` by split; a row `unseen`, if there are tokens that never occur in training.
-        With `tokens_per_update` also `updates_per_occurrence` of a token of mean frequency; and
-        rows `forgotten with …`, of the tokens that Adam forgets with this β₂, with the predicted
-        `change_by_beta2` of the perplexity with 0.999 (`functional.adam_memory`). Facts: the
-        `window` for AGG and, with `beta2`, the `prediction`, both in words.
     """
     if beta2 is not None and tokens_per_update is None:
         raise UserError("--beta2: found it without --tokens-per-update; expected both")

@@ -23,13 +23,7 @@ def isotropy(
     train_text: str | Path | None = None,
     groups: str = "types",
 ) -> Result:
-    """Measures how evenly the output embeddings of models are distributed over all directions.
-
-    Returns:
-        Result: a row per model, with the fields of `metrics.Geometry` by group,
-        `isotropy_both_signs`, `rare_frequent_cosine`, `singular_value` (those of the table), and
-        beside the measures `rows` (V) and `singular_values` (D, as of `metrics.singular_values`).
-    """
+    """Measures how evenly the output embeddings of models are distributed over all directions."""
     if data is None and train_text is None:
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
     else:

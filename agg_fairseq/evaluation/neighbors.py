@@ -30,13 +30,6 @@ def neighbors(
     Args:
         words: words whose neighbors are shown.
         topk: number of neighbors.
-
-    Returns:
-        Result: a row per word and model, with `neighbor`, the neighbors and their cosines as texts
-        by rank; † marks rare tokens, and ‡ those that never occur in training. Beside it a row has
-        `word`, its `tokens` and `neighbors`. A token has `token`, `readable`, `index`, `count` (in
-        the training text) and `group`, None where they are not known; a neighbor has its `cosine`
-        too.
     """
     vocabulary = load_vocabulary(models, data, train_text)
     word_tokenizer = vocabulary.word_tokenizer(tokenizer)

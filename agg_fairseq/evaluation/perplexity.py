@@ -10,7 +10,7 @@ import torch
 
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
 from ..checkpoints.with_bias import LAYER
-from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, Columns, add_groups
+from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, add_groups
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
@@ -48,15 +48,6 @@ def perplexity(
         moved_from: model with the same vocabulary, from whose output embedding the distance is
             measured, for the columns `moved`.
         geometry: measures of the output embedding, by group; IsoScore alone is that of all rows.
-
-    Returns:
-        Result: a row per model, with the measures of `NextTokenStatistics.compute` and
-        `geometry` by group, `CALIBRATED` with `calibrate`, and `moved` with `moved_from`;
-        `perplexity_per` word and byte of a `PlainText` without unknown tokens; beside them
-        `tokens` (targets scored), `criterion` (its options), `classes` (of a factorized
-        output layer), and `offsets` by group (nats). The row `human` has the distinct targets, and
-        `unigram` the E/O of the training frequencies. Facts: `targets`, those scored, by group. With
-        several vocabularies, the table has `perplexity_per` alone, and no such rows and facts.
     """
     check_row_names(models, HUMAN, UNIGRAM)
     vocabularies = text.load_vocabularies(models)
@@ -67,44 +58,42 @@ def perplexity(
         if calibrate is not None:
             calibrate.check(vocabulary)
         sizes[vocabulary] = text.check(vocabulary)
+    scored = [(text, text.settings(models, vocabulary))]
+    if calibrate is not None:
+        scored.append((calibrate, calibrate.settings(models, vocabulary)))
     torch_device = find_device(device)
 
     rows: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         vocabulary = vocabularies[name]
         members, grouping = grouped[vocabulary]
-        chunks = text.score(models, name, vocabulary, torch_device)
-        statistics = NextTokenStatistics.of(chunks, members, keep_positions=calibrate is not None)
+        statistics, *others = [
+            NextTokenStatistics.of(
+                one.score(model, vocabulary, settings, torch_device),
+                members,
+                keep_positions=calibrate is not None,
+            )
+            for one, settings in scored
+        ]
         before = first.setdefault(vocabulary, statistics)
         if not torch.equal(statistics.counts, before.counts):
             raise UserError(
                 f"{model}: found {statistics.tokens} targets, and others than the {before.tokens} "
                 "of another model; measure them one at a time"
             )
-        row = rows[name] = {
-            "path": str(model),
-            "matrix": None,
-            "tokens": statistics.tokens,
-            "criterion": model.criterion_options if isinstance(model, Checkpoint) else {},
-            **_classes(model),
-            **statistics.compute(),
-        }
-        if sizes[vocabulary] is not None:
-            has_unknown = vocabulary.unknown is not None and statistics.counts[vocabulary.unknown]
-            row["perplexity_per"] = {} if has_unknown else _text_perplexity(row, *sizes[vocabulary])
-        if calibrate is not None:
-            chunks = calibrate.score(models, name, vocabulary, torch_device)
-            offsets = NextTokenStatistics.of(chunks, members, keep_positions=True).fit_offsets()
-            row["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
+        rows[name] = _next_token_row(model, statistics, vocabulary, sizes[vocabulary])
+        if name in embedded:
+            rows[name] |= _embedding_row(model, moved_from, members, geometry)
+        for calibrating in others:
+            offsets = calibrating.fit_offsets()
+            rows[name]["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
             for measure, value in statistics.calibrated(offsets).items():
-                row[f"calibrated_{measure}"] = value
+                rows[name][f"calibrated_{measure}"] = value
             for share in shares:
                 rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
-        if name in embedded:
-            row |= _embedding_row(model, moved_from, members, geometry)
     settings = {
         "split": text.name,
-        **text.settings(models, vocabulary),
+        **scored[0][1],
         "calibrated-on": None if calibrate is None else calibrate.name,
         "groups": grouping,
         "moved-from": None if moved_from is None else str(moved_from),
@@ -113,30 +102,42 @@ def perplexity(
     if len(grouped) > 1:
         return Result(rows, PER_TEXT, settings | {"vocabularies": len(grouped)})
     statistics = first[vocabulary]
-    rows[HUMAN] = {"unique_predictions": statistics.unique_targets()}
+    rows[HUMAN] = {"unique_predictions": statistics.group_sums((statistics.counts > 0).long())}
     if vocabulary.counts is not None:
         reference = statistics.frequencies_over_observed(vocabulary.counts)
         rows[UNIGRAM] = {"expected_over_observed": reference}
-    facts = {"groups": members.sizes(), "targets": statistics.targets()}
-    settings = {"split": text.name, "targets": _shares(statistics), **settings}
-    return Result(rows, add_groups(_columns(rows), members.names), settings, facts)
+    targets = statistics.group_sums(statistics.counts)
+    shares = [f"{group}={targets[group] / statistics.tokens:.1%}" for group in members.names]
+    facts = {"groups": members.sizes(), "targets": targets}
+    settings = {
+        "split": text.name,
+        "targets": ",".join([str(statistics.tokens), *shares]),
+        **settings,
+    }
+    shown = set(NEXT_TOKENS).union(*rows.values())
+    columns = {**NEXT_TOKENS, **PER_TEXT, **CALIBRATED, **MOVED}
+    columns = {metric: keys for metric, keys in columns.items() if metric in shown}
+    return Result(rows, add_groups(columns, members.names), settings, facts)
 
 
-def _columns(rows: Mapping[str, Mapping[str, Any]]) -> Columns:
-    """`NEXT_TOKENS`, and the other columns that a row has a value for."""
-    columns = dict(NEXT_TOKENS)
-    for metric, keys in {**PER_TEXT, **CALIBRATED, **MOVED}.items():
-        if any(metric in row for row in rows.values()):
-            columns[metric] = keys
-    return columns
-
-
-def _shares(statistics: NextTokenStatistics) -> str:
-    """The number of targets, and the shares of the groups in them."""
-    found, targets = [str(statistics.tokens)], statistics.targets()
-    for group in statistics.groups.names:
-        found.append(f"{group}={targets[group] / statistics.tokens:.1%}")
-    return ",".join(found)
+def _next_token_row(
+    model: EmbeddingSource,
+    statistics: NextTokenStatistics,
+    vocabulary: Vocabulary,
+    sizes: tuple[int, int, int] | None,
+) -> dict[str, Any]:
+    """The values of a row that are of the predictions; `sizes`: tokens, words and bytes of a text."""
+    row: dict[str, Any] = {"path": str(model), "matrix": None, "tokens": statistics.tokens}
+    row["criterion"] = {}
+    if isinstance(model, Checkpoint):
+        row["criterion"] = model.options("criterion")
+        if (classes := model.parameters.get(f"{LAYER}.class_weight")) is not None:
+            row["classes"] = len(classes)
+    row |= statistics.compute()
+    if sizes is not None:
+        has_unknown = vocabulary.unknown is not None and statistics.counts[vocabulary.unknown]
+        row["perplexity_per"] = {} if has_unknown else _text_perplexity(row, *sizes)
+    return row
 
 
 def _groups(
@@ -172,18 +173,11 @@ def _text_perplexity(
     return {part: math.exp(mean) for part, mean in means.items() if mean < 709}
 
 
-def _classes(model: EmbeddingSource) -> dict[str, int]:
-    """The number of `classes` of a factorized output layer."""
-    parameters = model.parameters if isinstance(model, Checkpoint) else {}
-    classes = parameters.get(f"{LAYER}.class_weight")
-    return {} if classes is None else {"classes": len(classes)}
-
-
 def _embedded(models: Models) -> dict[str, EmbeddingSource]:
     """The models that have a single output embedding, unlike those of an adaptive softmax."""
     found = {}
     for name, model in models.items():
-        options = model.model_options if isinstance(model, Checkpoint) else {}
+        options = model.options("model") if isinstance(model, Checkpoint) else {}
         if options.get("adaptive_softmax_cutoff") is None:
             model.output_embedding  # noqa: B018 — refuses all that are damaged before one is scored
             found[name] = model
@@ -198,15 +192,15 @@ def _embedding_row(
 ) -> dict[str, Any]:
     """The values of a row that are of the output embedding."""
     row: dict[str, Any] = {"matrix": model.output_embedding.description}
-    group_rows = {group: members.members(group) for group in members.names}
     if [*geometry] == ["isoscore"]:
         row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
     elif geometry:
-        row |= geometry_by_group(model, group_rows)
+        row |= geometry_by_group(model, {group: members.members(group) for group in members.names})
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
         before, row["moved"] = moved_from.output_embedding.weight, {}
         moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
-        for group, tokens in group_rows.items():
+        for group in members.names:
+            tokens = members.members(group)
             ratio = moved[tokens].norm() / norms[tokens].norm()
             row["moved"][group] = ratio.item() if len(tokens) else None
     return row

@@ -46,13 +46,9 @@ class BinarizedText:
         """The name of the text in signatures."""
         return self.split
 
-    def load_vocabulary(self, models: Models) -> BinarizedVocabulary:
-        """The vocabulary of models of fairseq."""
-        return load_vocabulary(models, self.data)
-
     def load_vocabularies(self, models: Models) -> dict[str, BinarizedVocabulary]:
         """The vocabulary of each model, all the same."""
-        return dict.fromkeys(models, self.load_vocabulary(models))
+        return dict.fromkeys(models, load_vocabulary(models, self.data))
 
     def check(self, vocabulary: BinarizedVocabulary) -> None:
         """Reads the split: fairseq would score what a damaged index says."""
@@ -72,7 +68,7 @@ class BinarizedText:
         length = self.tokens_per_sample
         if length is None:
             lengths = {
-                one.task_options.get("tokens_per_sample") or MAX_BLOCK for one in models.values()
+                one.options("task").get("tokens_per_sample") or MAX_BLOCK for one in models.values()
             }
             if len(lengths) > 1:
                 raise UserError(
@@ -84,19 +80,19 @@ class BinarizedText:
 
     def score(
         self,
-        models: Mapping[str, Checkpoint],
-        name: str,
+        model: Checkpoint,
         vocabulary: BinarizedVocabulary,
+        settings: Mapping[str, Any],
         device: torch.device,
     ) -> Iterator[Chunk]:
-        """The positions that fairseq-eval-lm counts, or the target side of pairs."""
+        """The positions that fairseq-eval-lm counts, or the target side of pairs; with `settings`."""
         from ..fairseq_plugin.scoring import score_split  # imports fairseq
 
         return score_split(
-            models[name],
+            model,
             self.data,
             self.split,
-            length=self.settings(models, vocabulary).get("tokens-per-sample"),
+            length=settings.get("tokens-per-sample"),
             context=self.context_window,
             max_tokens=self.max_tokens,
             device=device,
@@ -127,17 +123,13 @@ class PlainText:
         """The name of the text in signatures."""
         return Path(self.text).name
 
-    def load_vocabulary(self, models: Models) -> TokenizerVocabulary:
-        """The vocabulary of models of transformers."""
-        return load_vocabulary(models, None, self.train_text)
-
     def load_vocabularies(self, models: Models) -> dict[str, TokenizerVocabulary]:
         """The vocabulary of each model, one object for models with the same tokens."""
         found: dict[str, TokenizerVocabulary] = {}
         for name, model in models.items():
             vocabulary = load_vocabulary({name: model}, None)
             same = [one for one in found.values() if one.tokens == vocabulary.tokens]
-            found[name] = same[0] if same else self.load_vocabulary({name: model})
+            found[name] = same[0] if same else load_vocabulary({name: model}, None, self.train_text)
         return found
 
     def check(self, vocabulary: TokenizerVocabulary) -> tuple[int, int, int]:
@@ -172,13 +164,14 @@ class PlainText:
     @torch.no_grad()
     def score(
         self,
-        models: Mapping[str, PretrainedModel],
-        name: str,
+        model: PretrainedModel,
         vocabulary: TokenizerVocabulary,
+        settings: Mapping[str, Any],
         device: torch.device,
     ) -> Iterator[Chunk]:
-        """All tokens but the first of each block, as the loss of transformers has them."""
-        network = load_pretrained(models[name].path, dtype=torch.float32)
+        """All tokens but the first of each block, as the loss of transformers has them; with
+        `settings`."""
+        network = load_pretrained(model.path, dtype=torch.float32)
         from transformers.models.auto import modeling_auto
 
         # A masked model, too, has logits for all tokens, and some of these classes see later ones.
@@ -187,13 +180,13 @@ class PlainText:
         network.to(device).eval()
         if type(network).__name__ not in causal or not _is_causal(network, tokens[:8]):
             raise UserError(
-                f"{models[name]}: found a {type(network).__name__}, whose logits depend on later "
+                f"{model}: found a {type(network).__name__}, whose logits depend on later "
                 "tokens or are of something else; expected a causal language model"
             )
-        length = self.settings(models, vocabulary)["tokens-per-sample"]
-        start = torch.tensor(self._start(models[name]), dtype=torch.int64, device=device)
+        length = settings["tokens-per-sample"]
+        start = torch.tensor(self._start(model), dtype=torch.int64, device=device)
         blocks = tokens.split(length - len(start))
-        for block in tqdm(blocks, name, leave=False, disable=None):
+        for block in tqdm(blocks, str(model), leave=False, disable=None):
             block = torch.cat([start, block])
             if len(block) < 2:
                 continue

@@ -30,12 +30,6 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             with the same references in the same order.
         data: folder of `fairseq-preprocess` with the dictionary of the texts, for the shares of
             frequent, medium, rare and very rare tokens; None: no shares.
-
-    Returns:
-        Result: a row per file and, where there are references, the row `human`, with `kld` in nats,
-        `ms_jaccard`, `self_bleu` and `distinct` by n = "1", "2", "3", `repetition`,
-        `unique_tokens`,
-        `token_share` by group, and the number of `tokens`.
     """
     check_row_names(texts, HUMAN)
     everything, references = {}, None

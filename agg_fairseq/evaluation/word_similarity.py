@@ -36,11 +36,6 @@ def word_similarity(
         as_published: follow the released code of Yu et al. (2022), `eval_emb.py`: GPT-2's pieces of
             a word without the space before it, `<unk>` for tokens that the dictionary lacks, no
             lower case, and all pairs whose cosine is defined.
-
-    Returns:
-        Result: a row per model with `spearman` (−1 to 1) and `covered` by data set; then `pairs`,
-        how many are covered, as texts `4/7`: a row for all models, or for each if they differ.
-        Facts: `pairs`, the size of each data set.
     """
     check_row_names(models, PAIRS, *(f"{PAIRS} of {name}" for name in models))
     tokenizer = replace(tokenizer, after_space=not as_published)

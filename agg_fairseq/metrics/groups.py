@@ -23,7 +23,8 @@ class FrequencyGroups:
 
     def sizes(self) -> dict[str, int]:
         """The number of tokens in each group."""
-        return {name: len(self.members(name)) for name in self.names}
+        sizes = torch.bincount(self.group_ids + 1, minlength=len(self.names) + 1)
+        return dict(zip(self.names, sizes[1:].tolist(), strict=True))
 
 
 def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:

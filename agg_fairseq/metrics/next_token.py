@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -21,9 +22,9 @@ from ..errors import UserError
 from ..names import UNSEEN
 from .groups import FrequencyGroups
 
-CACHED_ELEMENTS, BLOCK = 2**20, 4096
+CACHED_ELEMENTS, BLOCK_COLUMNS = 2**20, 4096
 """Of a CPU: numbers that are exponentiated at a time, and columns that are compared at a time."""
-LEAST = 1e-30  # a probability of a group that has not underflowed
+LEAST_PROBABILITY = 1e-30  # a probability of a group that has not underflowed
 
 
 def chunk_rows(vocabulary: int) -> int:
@@ -59,10 +60,6 @@ class NextTokenStatistics:
         ends = torch.unique_consecutive(columns, return_counts=True)[1].cumsum(0).tolist()
         for start, stop in zip([0, *ends], ends, strict=False):
             self._runs.append((int(columns[start]), slice(start, stop)))
-        self.reset()
-
-    def reset(self) -> None:
-        """Forgets all positions."""
         vocabulary = len(self._columns)
         self.tokens = 0  # the number of positions
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # targets by token
@@ -101,7 +98,7 @@ class NextTokenStatistics:
         nll = -(gap + top_probability.log())
         group_log_probs = group_probs.log()  # N x (G + 1); of no tokens, −∞
         for column in self._columns.unique().tolist():
-            small = (group_probs[:, column] < LEAST).nonzero().squeeze(1)
+            small = (group_probs[:, column] < LEAST_PROBABILITY).nonzero().squeeze(1)
             if len(small):
                 at = small.to(logits.device)
                 rows = logits[at].double() - most[at, None].double()
@@ -132,7 +129,7 @@ class NextTokenStatistics:
             "perplexity": self._perplexity(self._nll),
             "group_perplexity": self._perplexity(self._group_nll),
             "within_perplexity": self._perplexity(self._nll - self._group_nll),
-            "unique_predictions": self._group_sums(self._predicted.long()),
+            "unique_predictions": self.group_sums(self._predicted.long()),
             "expected_over_observed": self._observed_ratios(self._expected),
         }
 
@@ -146,14 +143,6 @@ class NextTokenStatistics:
             "expected_over_observed": self._observed_ratios((log_probs + shift).softmax(1).sum(0)),
         }
 
-    def unique_targets(self) -> dict[str, int]:
-        """Uniq of the text itself: the number of distinct targets, by group and as `total`."""
-        return self._group_sums((self.counts > 0).long())
-
-    def targets(self) -> dict[str, int]:
-        """The number of targets of each group, and of all as `total`."""
-        return self._group_sums(self.counts)
-
     def frequencies_over_observed(self, counts: Tensor) -> dict[str, float | None]:
         """`expected_over_observed` of training frequencies, from counts (V,), at all positions."""
         shares = counts.double() / counts.sum()
@@ -166,11 +155,13 @@ class NextTokenStatistics:
 
         The mean of `−δ_{g_i} + log Σ_h P_i(h) exp δ_h` over the positions is convex in the offsets
         δ. With π_i(g) = P_i(g) exp δ_g / Σ_h P_i(h) exp δ_h, its gradient is the mean of `π_i(g) −
-        1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`, for Newton's method.
+        1[g = g_i]`, and its Hessian the mean of `diag π_i − π_i π_iᵀ`.
 
         UserError for a group without targets, whose offset would be −∞, and if the fit fails, as of
         a model that has diverged.
         """
+        from scipy.optimize import root
+
         (log_probs, target), names = self._kept(), self.groups.names
         observed = torch.bincount(self._columns[target], minlength=log_probs.size(1)).to(log_probs)
         observed /= len(target)
@@ -181,33 +172,23 @@ class NextTokenStatistics:
                     f"found no {name} targets to fit an offset to; give a text with "
                     "some of each group"
                 )
-
-        def value(offsets: Tensor) -> Tensor:
-            """What is minimized, a scalar in nats, of offsets (G + 1,)."""
-            return (log_probs + offsets).logsumexp(1).mean() - observed @ offsets
-
         free = slice(1, len(fitted))  # the others are not changed
+
+        def gradient_and_hessian(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            shifted = log_probs.clone()
+            shifted[:, free] += torch.from_numpy(offsets)
+            shares = shifted.softmax(1)[:, free]
+            hessian = shares.mean(0).diag() - shares.t() @ shares / len(shares)
+            return (shares.mean(0) - observed[free]).numpy(), hessian.numpy()
+
         start = observed.log() - log_probs.logsumexp(0)
-        offsets = torch.zeros_like(observed)
-        offsets[free] = (start - start[0])[free]
-        for _ in range(100):  # a few are enough
-            shares = (log_probs + offsets).softmax(1)  # N x (G + 1)
-            gradient = (shares.mean(0) - observed)[free]
-            if gradient.abs().max() < 1e-9:
-                return offsets[: len(names)]
-            if not gradient.isfinite().all():
-                break
-            hessian = (shares.mean(0).diag() - shares.t() @ shares / len(shares))[free, free]
-            step = torch.zeros_like(offsets)
-            step[free] = torch.linalg.lstsq(hessian, gradient[:, None]).solution.squeeze(1)
-            before, scale = value(offsets), 1.0
-            while scale > 1e-6 and value(offsets - scale * step) > before:  # until the value falls
-                scale /= 2
-            offsets = offsets - scale * step
-        raise UserError(
-            "found offsets that do not converge, or probabilities that are NaN or 0 everywhere; "
-            "expected a model that has not diverged"
-        )
+        found = root(gradient_and_hessian, (start - start[0])[free], jac=True, tol=1e-12)
+        if not abs(found.fun).max() < 1e-9:
+            raise UserError(
+                "found offsets that do not converge, or probabilities that are NaN or 0 everywhere; "
+                "expected a model that has not diverged"
+            )
+        return pad(torch.from_numpy(found.x), (1, len(names) - len(fitted)))
 
     def _exponentials(self, logits: Tensor, most: Tensor) -> Tensor:
         """Σ_k exp(z_k − max z) over the tokens of each group: (N, G + 1) in float64."""
@@ -232,7 +213,7 @@ class NextTokenStatistics:
 
     def _perplexity(self, nll: Tensor) -> dict[str, float | None]:
         """exp of the mean over the targets of each group, from sums (V,) in nats."""
-        perplexities = self._target_means(self._group_sums(nll))
+        perplexities = self._target_means(self.group_sums(nll))
         for name, mean in perplexities.items():
             if mean is not None:
                 perplexities[name] = math.inf if mean >= 709 else math.exp(mean)
@@ -244,14 +225,15 @@ class NextTokenStatistics:
         return self._target_means(by_group | {"total": expected.sum().item()})
 
     def _target_means(self, sums: dict[str, float]) -> dict[str, float | None]:
-        targets = self.targets()
+        targets = self.group_sums(self.counts)
         means: dict[str, float | None] = {}
         for name, total in sums.items():
             means[name] = total / targets[name] if targets[name] else None
         return means
 
-    def _group_sums(self, values: Tensor) -> dict[str, Any]:
-        """Sums of numbers (V,) over the tokens of each group, and over all as `total`."""
+    def group_sums(self, values: Tensor) -> dict[str, Any]:
+        """Sums of numbers (V,) over the tokens of each group, and over all as `total`: of `counts`,
+        the number of targets."""
         by_column = values.new_zeros(len(self._expected)).index_add_(0, self._columns, values)
         sums = dict(zip(self.groups.names, by_column.tolist(), strict=False))
         return sums | {"total": values.sum().item()}
@@ -259,11 +241,13 @@ class NextTokenStatistics:
 
 def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The largest number of each row (N, V), and the first column that has it."""
-    if logits.is_cuda or logits.size(1) < 2 * BLOCK:
+    if logits.is_cuda or logits.size(1) < 2 * BLOCK_COLUMNS:
         return logits.max(1)
     # The maximum alone takes a quarter of the time of its place.
-    maxima = torch.stack([block.amax(1) for block in logits.split(BLOCK, 1)], 1)
-    start = maxima.argmax(1, keepdim=True) * BLOCK
-    columns = (start + torch.arange(BLOCK)).clamp(max=logits.size(1) - 1)  # N x BLOCK
+    maxima = torch.stack([block.amax(1) for block in logits.split(BLOCK_COLUMNS, 1)], 1)
+    start = maxima.argmax(1, keepdim=True) * BLOCK_COLUMNS
+    columns = (start + torch.arange(BLOCK_COLUMNS)).clamp(
+        max=logits.size(1) - 1
+    )  # N x BLOCK_COLUMNS
     most, place = logits.gather(1, columns).max(1, keepdim=True)
     return most.squeeze(1), columns.gather(1, place).squeeze(1)

@@ -20,7 +20,6 @@ from torch import Tensor
 import agg_fairseq
 from agg_fairseq import plots
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.checkpoints.fairseq_checkpoint import section_options
 from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
@@ -90,7 +89,7 @@ def ratio(sums: Tensor) -> float | None:
 def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
     """The sums (4, V) of `movements`, β₂ of W, and the mean number of targets of a batch."""
     sections = ("criterion", "optimizer", "dataset", "optimization")
-    options = [section_options(checkpoint.state, section) for section in sections]
+    options = [checkpoint.options(section) for section in sections]
     criterion, optimizer, dataset, optimization = options
     loss, adam, others = (
         criterion.get("_name"),

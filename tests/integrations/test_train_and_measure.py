@@ -72,7 +72,10 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
     weight = model.get_output_embeddings().weight.float()
     assert models["m"].output_embedding.weight.equal(weight)
 
-    found, vocabulary = perplexity(models, inputs, calibrate=inputs), inputs.load_vocabulary(models)
+    found, vocabulary = (
+        perplexity(models, inputs, calibrate=inputs),
+        inputs.load_vocabularies(models)["m"],
+    )
     assert "|dtype:float32|" in found.signature
     assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
     row, model = found["m"], model.float()
@@ -129,7 +132,7 @@ def test_vocabularies_with_added_tokens(tmp_path, text, capsys):
     assert per["word"] == pytest.approx(found["tuned"]["perplexity"]["total"])
     assert size * math.log(per["byte"]) == pytest.approx(words * math.log(per["word"]))
 
-    vocabulary = inputs.load_vocabulary({"m": models["tuned"]})
+    vocabulary = inputs.load_vocabularies({"m": models["tuned"]})["m"]
     rare, listed = vocabulary.groups("types").members("rare").tolist(), tmp_path / "listed"
     write_lines(listed, [vocabulary.tokens[row] for row in rare])
     by_list = perplexity({"m": models["tuned"]}, PlainText(text), tokens=listed)

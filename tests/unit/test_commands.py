@@ -1,6 +1,7 @@
 """Commands that need no checkpoint: help, `doctor`, and what is printed of errors."""
 
 import argparse
+import ast
 import importlib
 import inspect
 import os
@@ -38,24 +39,31 @@ def test_every_argument_has_a_help():
 
 
 def test_the_help_of_options_is_that_of_parameters():
-    documentation = inspect.cleandoc("""Has a summary.
+    source = """
+def function():
+    '''Has a summary.
 
-        Args:
-            first: one of `a` and
-                `b: c`.
-            topk: K of them; None: all.
+    Args:
+        first: one of `a` and
+            `b: c`.
+        topk: K of them; None: all.
 
-        Returns:
-            result: another.
-        """)
+    Returns:
+        result: another.
+    '''
+def other(): ...
+"""
     expected = {"first": "one of a and b: c", "topk": "K of them; default: all"}
-    assert descriptions(documentation) == expected and descriptions("Has none.") == {}
+    assert list(map(descriptions, ast.parse(source).body)) == [expected, {}]
 
 
 def test_options_are_parameters_of_functions():
     """As the source of a function says them, and as it is."""
-    for path in ("evaluation.perplexity.perplexity", "data.subwords.TokenizerOptions"):
-        function = Function(path)
+    for path in (
+        ("evaluation.perplexity", "perplexity"), ("data.subwords", "TokenizerOptions"),
+        ("report", "write_report"),
+    ):  # fmt: skip
+        function = Function(*path)
         module = importlib.import_module(f"agg_fairseq.{function.module}")
         found = inspect.signature(getattr(module, function.name)).parameters
         assert list(function.parameters) == list(found)
@@ -64,7 +72,7 @@ def test_options_are_parameters_of_functions():
                 assert default is ...
             elif not isinstance(default, str):
                 assert default == found[name].default
-    assert OPTIONS["by"]["choices"] == tuple(averaging.NAMES)
+    assert OPTIONS["by"]["choices"] == tuple(averaging.CHECKPOINT_NAMES)
     assert OPTIONS["f2_decoding"]["choices"] == decoupled_decoding.DECODINGS
 
 

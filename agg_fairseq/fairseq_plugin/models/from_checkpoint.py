@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from ...checkpoints import Checkpoint
-from ...checkpoints.fairseq_checkpoint import section_options
 from ...data.binarized import load_dictionary, training_counts
 from ...errors import UserError, first_line
 
@@ -65,9 +64,9 @@ def count_targets(
     language pair, or of language models; UserError if these would train on different sentences."""
     counted: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        options = {**checkpoint.task_options, "data": str(data), "seed": 1}
-        positions = checkpoint.model_options.get("max_target_positions")
-        longest = section_options(checkpoint.state, "dataset").get("max_tokens")
+        options = {**checkpoint.options("task"), "data": str(data), "seed": 1}
+        positions = checkpoint.options("model").get("max_target_positions")
+        longest = checkpoint.options("dataset").get("max_tokens")
         key = repr((options, positions, longest))
         if key in counted:
             continue
@@ -98,7 +97,8 @@ def count_targets(
 
 def model_name(checkpoint: Checkpoint) -> str | None:
     """The registered name of a checkpoint's model, such as transformer_lm."""
-    architecture = checkpoint.model_options.get("_name") or checkpoint.model_options.get("arch")
+    options = checkpoint.options("model")
+    architecture = options.get("_name") or options.get("arch")
     return ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture)
 
 
@@ -107,7 +107,7 @@ def options_of_pruned(checkpoint: Checkpoint) -> dict[str, int | None]:
     once more."""
     options = {}
     for side in ("encoder", "decoder"):
-        kept = checkpoint.model_options.get(f"{side}_layers_to_keep")
+        kept = checkpoint.options("model").get(f"{side}_layers_to_keep")
         names = [name for name in checkpoint.parameters if name.startswith(f"{side}.layers.")]
         layers = len({name.split(".")[2] for name in names})
         if kept and layers == len(kept.split(",")):
