@@ -23,8 +23,8 @@ def build_model(
     """Builds the model, of any architecture of fairseq or of this package, in evaluation mode, and
     its task, with the dictionary in `data` and other options by name."""
     for kind, options, known in (
-        ("model", checkpoint.model_options, ARCH_MODEL_REGISTRY.keys() | MODEL_REGISTRY.keys()),
-        ("task", checkpoint.task_options, tasks.TASK_REGISTRY.keys()),
+        ("model", checkpoint.options("model"), ARCH_MODEL_REGISTRY.keys() | MODEL_REGISTRY.keys()),
+        ("task", checkpoint.options("task"), tasks.TASK_REGISTRY.keys()),
     ):
         name = options.get("_name") or options.get("arch" if kind == "model" else "task")
         if name is not None and name not in known:
