@@ -98,7 +98,9 @@ def compare(options: argparse.Namespace, old: dict[str, Path], new: Path, new_te
         fitted = perplexity(
             tuned, text, occurrences_in=new, calibrate=PlainText(old["valid"], old["train"], BLOCK)
         )
-        group = text.load_vocabulary(tuned).groups("types", occurrences_in=new)
+        group = next(iter(text.load_vocabularies(tuned).values())).groups(
+            "types", occurrences_in=new
+        )
         # 0 for tokens of no group
         constants = torch.tensor([*fitted[next(iter(tuned))]["offsets"].values(), 0.0])
         for share in (0.4, 1.0):

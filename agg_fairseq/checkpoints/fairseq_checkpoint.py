@@ -4,7 +4,6 @@ import _codecs
 import argparse
 import zipfile
 import zlib
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,8 +63,17 @@ class Checkpoint:
         return str(self.path)
 
     def options(self, section: str) -> dict[str, Any]:
-        """The options of a section, such as "task" or "model", as `section_options`."""
-        return section_options(self.state, section)
+        """The options of a section of fairseq's configuration, such as "task", its name as `_name`;
+        empty if it has none."""
+        options = self.state.get("cfg") or vars(self.state["args"])  # older ones: of all sections
+        if section == "model" and not self.state.get("cfg"):
+            return options
+        found = options.get(section)
+        if isinstance(found, argparse.Namespace):  # not configured by a dataclass
+            return vars(found)
+        if isinstance(found, str):
+            return {**options, "_name": found}
+        return found if isinstance(found, dict) else {}
 
     @property
     def languages(self) -> tuple[str | None, str | None] | None:
@@ -149,20 +157,6 @@ class Checkpoint:
                     f"{self.path}: found {rows} tokens, but {data} has {tokens}; pass "
                     "the model's own data"
                 )
-
-
-def section_options(state: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The options of a section of fairseq's configuration, such as "task", its name as `_name`;
-    empty if it has none."""
-    options = state.get("cfg") or vars(state["args"])  # older ones: those of all sections
-    if section == "model" and not state.get("cfg"):
-        return options
-    found = options.get(section)
-    if isinstance(found, argparse.Namespace):  # not configured by a dataclass
-        return vars(found)
-    if isinstance(found, str):
-        return {**options, "_name": found}
-    return found if isinstance(found, dict) else {}
 
 
 def checkpoints_of_run(folder: str | Path) -> list[Checkpoint]:

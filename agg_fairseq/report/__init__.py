@@ -88,7 +88,7 @@ def write_report(
         )
     checkpoints = {name: Checkpoint(folder) for name, folder in runs.items()}
     load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
-    models = models_of_runs({name: checkpoint.state for name, checkpoint in checkpoints.items()})
+    models = models_of_runs(checkpoints)
     base = next(title for title, by_seed in models.items() if baseline in by_seed.values())
     sections: dict[str, list[Block]] = {}
     errors: list[UserError] = []
@@ -104,12 +104,10 @@ def write_report(
             errors.append(error)
 
     with section("Runs and settings") as blocks:
-        files, updates, states = ["checkpoint"], ["updates"], []
-        for checkpoint in checkpoints.values():
-            files.append(checkpoint.path.name)
-            updates.append(f"{checkpoint.updates:,}")
-            states.append(checkpoint.state)
-        blocks.append(Table(["", *checkpoints], [files, updates, *different_settings(states)]))
+        opened = list(checkpoints.values())
+        files = ["checkpoint", *(checkpoint.path.name for checkpoint in opened)]
+        updates = ["updates", *(f"{checkpoint.updates:,}" for checkpoint in opened)]
+        blocks.append(Table(["", *checkpoints], [files, updates, *different_settings(opened)]))
     with section("Learning curves") as blocks:
         logs = {}
         for name, checkpoint in checkpoints.items():

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
-from ..checkpoints.fairseq_checkpoint import section_options
+from ..checkpoints import Checkpoint
 
 NOT_SETTINGS = frozenset(
     "save_dir log_file handlers tensorboard_logdir user_dir wandb_project distributed_init_method "
@@ -12,41 +11,41 @@ NOT_SETTINGS = frozenset(
     "num_workers no_epoch_checkpoints".split()
 )
 """Options that say where files are and what is printed, and affect no number."""
-OFF = frozenset(("None", "0", "0.0", "False", ""))
+OFF_VALUES = frozenset(("None", "0", "0.0", "False", ""))
 """Values of an option that is switched off."""
 
 
-def training_settings(state: Mapping[str, Any]) -> dict[str, str]:
+def training_settings(checkpoint: Checkpoint) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
     order; one of several sections of the configuration has its value of the first."""
     settings: dict[str, str] = {}
-    for section in state.get("cfg") or ["model"]:
-        for key, value in section_options(state, section).items():
+    for section in checkpoint.state.get("cfg") or ["model"]:
+        for key, value in checkpoint.options(section).items():
             name = key
             if key == "_name":
                 name = "arch" if section == "model" else section
             text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            if name not in NOT_SETTINGS and text not in OFF:
+            if name not in NOT_SETTINGS and text not in OFF_VALUES:
                 settings.setdefault(f"--{name.replace('_', '-')}", text)
     return settings
 
 
-def different_settings(states: Sequence[Mapping[str, Any]]) -> list[list[str | None]]:
+def different_settings(checkpoints: Sequence[Checkpoint]) -> list[list[str | None]]:
     """The options that differ between checkpoints, in fairseq's order, each with values or None."""
-    settings = list(map(training_settings, states))
+    settings = list(map(training_settings, checkpoints))
     rows = []
     for name in dict.fromkeys(chain(*settings)):
-        values = [state_settings.get(name) for state_settings in settings]
+        values = [of_one.get(name) for of_one in settings]
         if len(set(values)) > 1:
             rows.append([name, *values])
     return rows
 
 
-def models_of_runs(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def models_of_runs(checkpoints: Mapping[str, Checkpoint]) -> dict[str, dict[str, str]]:
     """Runs by the title of a model and the seed: those that differ by it alone are one model."""
     alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
-    for name, state in states.items():
-        settings = training_settings(state)
+    for name, checkpoint in checkpoints.items():
+        settings = training_settings(checkpoint)
         seed = settings.pop("--seed", "")
         # trained twice with the same seed: another model
         if seed in alike.get(frozenset(settings.items()), {}):

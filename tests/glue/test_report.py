@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.report import compared, different_settings, models_of_runs, write_report
 from agg_fairseq.result import BETTER, Result
@@ -69,9 +70,16 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     assert "<b>" not in html and "&lt;b&gt;alert" in html and html.count("<img ") == 3
 
 
+def saved(**sections):
+    """A checkpoint of which only the configuration is known."""
+    checkpoint = Checkpoint.__new__(Checkpoint)
+    checkpoint.state = {"cfg": sections}
+    return checkpoint
+
+
 def test_runs_of_other_seeds_are_one_model():
     def run(seed, **options):
-        return {"cfg": {"common": {"seed": seed}, "criterion": {"_name": "agg", **options}}}
+        return saved(common={"seed": seed}, criterion={"_name": "agg", **options})
 
     runs = {"mle-1": run(1), "agg-1": run(1, a=2), "mle-2": run(2), "agg-2": run(2, a=2)}
     runs["again"] = run(1)
@@ -106,11 +114,11 @@ def test_settings_by_hand():
     agg = {"_name": "agg", "seed": 2, "agg_alpha": 0.1, "agg_window": 0, "agg_static": False}
     second = {"common": {"seed": 2, "log_file": "b"}, "criterion": agg}
     second["optimizer"] = {"adam_betas": [0.9, 0.98]}
-    states = [{"cfg": first | {"model": None}}, {"cfg": second}]
-    assert different_settings(states) == [
+    checkpoints = [saved(**first, model=None), saved(**second)]
+    assert different_settings(checkpoints) == [
         ["--seed", "1", "2"],
         ["--criterion", "mle", "agg"],
         ["--agg-alpha", None, "0.1"],
         ["--adam-betas", None, "0.9 0.98"],
     ]
-    assert different_settings(states[:1] * 2) == []
+    assert different_settings(checkpoints[:1] * 2) == []
