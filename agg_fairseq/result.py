@@ -18,7 +18,7 @@ from .files import read_json_object
 Row = str | tuple[str, ...]  # the name of a row, or several names
 UNDEFINED = "—"  # what a table shows for None
 BETTER, WORSE, SAME = "better", "worse", "same"
-RULE = (
+VERDICT_RULE = (
     "A difference is clear if it is larger than two standard errors over seeds, paired where both "
     "models have the same ones. Of one seed of each model, none is tested."
 )
@@ -244,7 +244,7 @@ class Compared(NamedTuple):
 def compare(
     metric: Metric, value: SeedValues, base: SeedValues | None, human: Value = None
 ) -> Compared:
-    """Compares a model with the baseline by `RULE`, in the unit of tables: the distances from the
+    """Compares a model with the baseline by `VERDICT_RULE`, in the unit of tables: the distances from the
     ideal, where a metric has one.
 
     Args:

@@ -12,13 +12,17 @@ from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, first_line
 
 IMPORTED = {"torch": "pip install -c constraints.txt torch", "fairseq_cli.train": FAIRSEQ_REMEDY}
-FAIRSEQ = ("fairseq-fixed", "ve-fairseq", "fairseq")  # packages that install the same files
+FAIRSEQ_DISTRIBUTIONS = (
+    "fairseq-fixed",
+    "ve-fairseq",
+    "fairseq",
+)  # packages that install the same files
 
 
 def run(arguments: argparse.Namespace) -> int:
     print(f"agg-fairseq {__version__}, Python {platform.python_version()}")
     versions = {}
-    for name in ("torch", "numpy", *FAIRSEQ):
+    for name in ("torch", "numpy", *FAIRSEQ_DISTRIBUTIONS):
         for distribution in importlib.metadata.distributions(name=name):
             versions[name] = distribution.version
             print(name, versions[name])
@@ -31,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
             broken = True
             name = module.partition("_")[0]
             print(f"error: {name} cannot be imported ({first_line(error)}); {remedy}")
-    both = [name for name in FAIRSEQ if name in versions]
+    both = [name for name in FAIRSEQ_DISTRIBUTIONS if name in versions]
     if len(both) > 1:
         same = f"note: {' and '.join(both)} install the same files"
         print(f"{same}; uninstall all of them, then {FAIRSEQ_REMEDY}")

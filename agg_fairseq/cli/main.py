@@ -26,20 +26,30 @@ COMMANDS = (
     "user-dir",
 )  # fmt: skip
 """In the order of --help, which is the docstring of the module of this name, with underscores."""
-FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-EVAL = ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers")
-EXTRAS = {
-    **dict.fromkeys(FAIRSEQ, FAIRSEQ_REMEDY),
-    **dict.fromkeys(EVAL, "pip install '.[eval]'"),
+FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
+EVAL_PACKAGES = (
+    "jinja2",
+    "matplotlib",
+    "sacrebleu",
+    "sacremoses",
+    "safetensors",
+    "scipy",
+    "tokenizers",
+)
+REMEDIES = {
+    **dict.fromkeys(FAIRSEQ_PACKAGES, FAIRSEQ_REMEDY),
+    **dict.fromkeys(EVAL_PACKAGES, "pip install '.[eval]'"),
     "eflomal": "pip install '.[align]', or take the links of another aligner, such as fast_align",
 }
 """Packages that some commands need, and how to install them."""
-DEBUG = "AGG_DEBUG"  # the variable with which the traceback of an error is shown
-NUMBERS = rb'\{\n  "signature"'
-CHECKPOINT = rb"PK\x03\x04.{26}[^/]+/data\.pkl"  # a zip archive, of which this is the first entry
+DEBUG_VARIABLE = "AGG_DEBUG"  # the variable with which the traceback of an error is shown
+JSON_BEGINNING = rb'\{\n  "signature"'
+CHECKPOINT_BEGINNING = (
+    rb"PK\x03\x04.{26}[^/]+/data\.pkl"  # a zip archive, of which this is the first entry
+)
 BEGINNINGS = {
-    "average-checkpoints": CHECKPOINT,
-    "calibrate": CHECKPOINT,
+    "average-checkpoints": CHECKPOINT_BEGINNING,
+    "calibrate": CHECKPOINT_BEGINNING,
     "generate-lm": rb'\{"prefix": ',
     "align": rb"\d+-\d+[ \n]|\n",
     "plot": rb"\x89PNG|%PDF|<\?xml[^>]*>\s*<!DOCTYPE svg",
@@ -101,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         message = error_message(error)
-        if message is None or os.environ.get(DEBUG):
+        if message is None or os.environ.get(DEBUG_VARIABLE):
             raise
     finally:
         logging.disable(logging.NOTSET)
@@ -117,13 +127,13 @@ def error_message(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         missing = (error.name or "").partition(".")[0]
-        remedy = EXTRAS.get(missing)
+        remedy = REMEDIES.get(missing)
         return remedy and f"found no {missing}, which this command needs; {remedy}"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     # What fairseq, torch, transformers or eflomal refuse; it may be a fault of this package too.
     if isinstance(error, AssertionError | RuntimeError | ValueError | subprocess.SubprocessError):
-        return f"{str(error) or repr(error)} ({DEBUG}=1 shows the traceback)"
+        return f"{str(error) or repr(error)} ({DEBUG_VARIABLE}=1 shows the traceback)"
     return None
 
 
@@ -158,7 +168,7 @@ def build_parser(imported: Collection[str]) -> argparse.ArgumentParser:
 
 def check_outputs(arguments: argparse.Namespace) -> None:
     """Checks that --output and --json are two files, and replace only files of a command."""
-    known = {"output": BEGINNINGS.get(arguments.command), "json": NUMBERS}
+    known = {"output": BEGINNINGS.get(arguments.command), "json": JSON_BEGINNING}
     seen = set()
     for option, pattern in known.items():
         if getattr(arguments, option, None) is None:

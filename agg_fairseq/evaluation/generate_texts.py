@@ -20,7 +20,7 @@ from ..fairseq_plugin.decoding import continuation
 from ..files import atomic_write, check_writable
 from ..result import Result
 from .inputs import find_device
-from .text_metrics import FIELDS
+from .text_metrics import TEXT_FIELDS
 
 
 def generate_texts(
@@ -116,7 +116,7 @@ def generate_texts(
             for number, (prefix, reference) in enumerate(zip(known, references, strict=True)):
                 line = {}
                 parts = (prefix, continued[number], reference)
-                for field, tokens in zip(FIELDS, parts, strict=True):
+                for field, tokens in zip(TEXT_FIELDS, parts, strict=True):
                     line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 

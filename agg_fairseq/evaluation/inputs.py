@@ -29,7 +29,7 @@ def load_vocabulary(
                 "and of transformers alone with --train-text or without"
             )
     if data is not None:
-        from ..fairseq_plugin.models.from_checkpoint import count_targets  # imports fairseq
+        from ..fairseq_plugin.models.from_checkpoint import dictionary_and_counts  # imports fairseq
 
         found = {}  # a model by languages, None for language models
         for model in models.values():
@@ -45,7 +45,7 @@ def load_vocabulary(
                 f"found {' and '.join(kinds)}; expected models of one task and its languages"
             )
         (pair,) = found
-        vocabulary = BinarizedVocabulary(*count_targets(models.values(), data, pair), pair)
+        vocabulary = BinarizedVocabulary(*dictionary_and_counts(models.values(), data, pair), pair)
         for model in models.values():
             model.check_vocabulary(len(vocabulary.tokens), data)
         return vocabulary

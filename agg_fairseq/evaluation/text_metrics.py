@@ -18,8 +18,8 @@ from ..names import HUMAN
 from ..result import Result
 from .inputs import check_row_names
 
-FIELDS = ("prefix", "continuation", "reference")
-MASSES = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
+TEXT_FIELDS = ("prefix", "continuation", "reference")
+MASS_GROUPING = "40%/30%/20%/10%-of-mass"  # metrics.frequency_mass_groups
 
 
 def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None) -> Result:
@@ -90,24 +90,24 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "kld": f"{ABSENT:g},nats",
         "distinct": "per-token",
         "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
-        "groups": None if groups is None else MASSES,
+        "groups": None if groups is None else MASS_GROUPING,
     }
     columns = {**GENERATED_TEXTS, "token_share": groups.names if groups else []}
     return Result(rows, columns, settings, {"groups": groups and groups.sizes()})
 
 
 def read_texts(path: str | Path) -> list[dict[str, str]]:
-    """Reads JSON Lines, each an object with the strings `FIELDS`."""
+    """Reads JSON Lines, each an object with the strings `TEXT_FIELDS`."""
     records = []
     for count, line in enumerate(read_lines(path, "texts written by agg-fairseq generate-lm"), 1):
         try:
             record = json.loads(line)
-            if not all(isinstance(record[field], str) for field in FIELDS):
+            if not all(isinstance(record[field], str) for field in TEXT_FIELDS):
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(
                 f"{path}, line {count}: found {line.strip()[:60]!r}; expected JSON of "
-                f"{', '.join(FIELDS)}"
+                f"{', '.join(TEXT_FIELDS)}"
             ) from error
         records.append(record)
     if not records:

@@ -10,8 +10,10 @@ from .token_classes import TokenClasses, check_classes, take
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """Ways to choose the next token: from the joint distribution, or its class first."""
 
-OUTSIDE = 25.0  # all tokens outside the chosen class together keep a probability of e^-25, 1e-11
-LEAST_CLASS = 7.0
+OUTSIDE_NATS = (
+    25.0  # all tokens outside the chosen class together keep a probability of e^-25, 1e-11
+)
+LEAST_CLASS_NATS = 7.0
 """A class that is not chosen keeps at least e^-7 of that. With 50,000 tokens the smallest
 probability is then e^-43, which float32 can still represent after a division by a temperature of
 0.5."""
@@ -43,7 +45,7 @@ def decoupled_log_prob(
         shape = (*features.shape[:-1], classes.vocabulary)
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
         log_p1 = class_log_prob(features, class_weight)  # N x C
-        outside = log_p1.clamp(min=-LEAST_CLASS) - classes.sizes.log() - OUTSIDE
+        outside = log_p1.clamp(min=-LEAST_CLASS_NATS) - classes.sizes.log() - OUTSIDE_NATS
 
         # All logits are formed on a GPU: to learn which classes were chosen, its host would wait.
         if features.is_cuda:

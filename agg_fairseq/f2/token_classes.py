@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..functional.host_copy import HostCopy
 
-TILE = 256  # the most tokens of one class that are reduced at a time
+TILE_TOKENS = 256  # the most tokens of one class that are reduced at a time
 MOST_RUNS = (
     4  # of consecutive tokens of a class; special ones interrupt that of a sorted dictionary
 )
@@ -68,7 +68,9 @@ class TokenClasses:
                 pieces = [torch.from_numpy(members).to(device)]
             parts.append(tuple(pieces))
 
-        tile = min(TILE, -(-len(order) // len(sizes)))  # the mean size of a class, if that is less
+        tile = min(
+            TILE_TOKENS, -(-len(order) // len(sizes))
+        )  # the mean size of a class, if that is less
         tile_counts = -(-sizes // tile)
         columns = [
             part

@@ -26,7 +26,7 @@ from ..evaluation.inputs import check_row_names, load_vocabulary
 from ..evaluation.text_metrics import read_texts
 from ..files import atomic_write
 from ..names import GROUP_MEANINGS, GROUPINGS, HUMAN, UNIGRAM
-from ..result import RULE, UNDEFINED, SeedValues, compare
+from ..result import UNDEFINED, VERDICT_RULE, SeedValues, compare
 from .settings import different_settings, models_of_runs
 
 __all__ = ["write_report"]
@@ -156,7 +156,7 @@ def write_report(
     html = page(
         sections,
         title=", ".join(models),
-        rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {RULE}",
+        rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {VERDICT_RULE}",
         footer=f"{written}; data: {data}; split: {split}",
     )
     atomic_write(output, lambda temporary: temporary.write_text(html, "utf-8", "backslashreplace"))

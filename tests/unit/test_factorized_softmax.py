@@ -55,7 +55,7 @@ def problem(class_of_token):
 def small_chunks_and_tiles(monkeypatch):
     monkeypatch.setattr("agg_fairseq.functional.chunks.CHUNK_ELEMENTS", 30)
     monkeypatch.setattr(cross_entropy, "CACHED_ELEMENTS", 40)  # rows by twos
-    monkeypatch.setattr(token_classes, "TILE", 4)
+    monkeypatch.setattr(token_classes, "TILE_TOKENS", 4)
 
 
 @EACH_LAYOUT

@@ -5,15 +5,15 @@ import sys
 import pytest
 import torch
 
-from agg_fairseq.cli.main import FAIRSEQ, main
+from agg_fairseq.cli.main import FAIRSEQ_PACKAGES, main
 
 
 @pytest.fixture
 def no_fairseq(monkeypatch):
-    names = {name for name in sys.modules if name.partition(".")[0] in FAIRSEQ}
+    names = {name for name in sys.modules if name.partition(".")[0] in FAIRSEQ_PACKAGES}
     for name in [name for name in sys.modules if name.startswith("agg_fairseq.fairseq_plugin")]:
         monkeypatch.delitem(sys.modules, name)  # as in a process of its own
-    for name in {*names, *FAIRSEQ}:
+    for name in {*names, *FAIRSEQ_PACKAGES}:
         monkeypatch.setitem(sys.modules, name, None)
 
 

@@ -57,7 +57,7 @@ def build_model(
         ) from error
 
 
-def count_targets(
+def dictionary_and_counts(
     checkpoints: Iterable[Checkpoint], data: str | Path, pair: tuple[str, str] | None
 ) -> tuple[Any, Tensor]:
     """The target dictionary, and `training_counts` (V,) of `data` with the options of models of a
