@@ -82,8 +82,6 @@ def perplexity(
                 "of another model; measure them one at a time"
             )
         rows[name] = _next_token_row(model, statistics, vocabulary, sizes[vocabulary])
-        if name in embedded:
-            rows[name] |= _embedding_row(model, moved_from, members, geometry)
         for calibrating in others:
             offsets = calibrating.fit_offsets()
             rows[name]["offsets"] = dict(zip(members.names, offsets.tolist(), strict=True))
@@ -91,6 +89,8 @@ def perplexity(
                 rows[name][f"calibrated_{measure}"] = value
             for share in shares:
                 rows[f"{name}, {share:.0%}"] = statistics.calibrated(share * offsets)
+        if name in embedded:
+            rows[name] |= _embedding_row(model, moved_from, members, geometry)
     settings = {
         "split": text.name,
         **scored[0][1],
