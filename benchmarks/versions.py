@@ -1,8 +1,8 @@
-"""CPU time of the objectives of this checkout and of another one, in turns in one process.
+"""CPU time of the losses of this checkout and of another one, in turns in one process.
 
     python -m benchmarks.versions ../OTHER [--sizes V,N,D …] [--repeats 4]
 
-In each round every objective of both runs once, forward and backward; a number is the median of the
+In each round every loss of both runs once, forward and backward; a number is the median of the
 ratios within the rounds: to fairseq's loss in plain PyTorch (log_softmax, nll_loss), and to the
 other checkout. Targets follow Zipf's law. OMP_NUM_THREADS=1 makes CPU seconds comparable.
 """
@@ -25,24 +25,26 @@ SIZES = [(8_000, 4096, 512), (44_256, 1024, 512), (267_744, 1024, 256)]
 STEPS = 256  # of a sequence
 
 
-def objectives(checkout: Path, vocabulary: int) -> dict[str, Any]:
-    """The objectives of a checkout, which is imported anew."""
+def losses(checkout: Path, vocabulary: int) -> dict[str, tuple[Any, Any]]:
+    """The rule and the loss of each method of a checkout, which is imported anew."""
     for name in [name for name in sys.modules if name.startswith("agg_fairseq")]:
         del sys.modules[name]
     sys.path.insert(0, str(checkout))
-    module = importlib.import_module("agg_fairseq.objective")
+    gating = importlib.import_module("agg_fairseq.gating")
+    functional = importlib.import_module("agg_fairseq.functional")
     sys.path.pop(0)
-    if not Path(module.__file__).is_relative_to(checkout):
-        raise SystemExit(f"{checkout}: found no agg_fairseq")
+    if not Path(gating.__file__).is_relative_to(checkout):
+        raise SystemExit(f"{checkout}: found no agg_fairseq.gating")
     counts = (1e8 / torch.arange(1, vocabulary + 1)).long()
+    none, loss = gating.Gating(vocabulary), functional.TrainingLoss
+    agps = gating.AgpsGating(vocabulary, rare_rank=vocabulary // 2, counts=counts)
     return {
-        "mle": module.Objective(vocabulary),
-        "agg": module.AggObjective(vocabulary, rare_fraction=0.2, window=100),
-        "agps": module.AgpsObjective(vocabulary, rare_rank=vocabulary // 2, counts=counts),
-        "cosreg": module.Objective(vocabulary, cosreg_gamma=1.0),
-        "face": module.FaceObjective(vocabulary),
-        "unlikelihood": module.Objective(vocabulary, ul_alpha=1.0),
-        "adversarial": module.Objective(vocabulary, adv_epsilon=0.005),
+        "mle": (none, loss()),
+        "agg": (gating.AggGating(vocabulary, rare_fraction=0.2, window=100), loss()),
+        "agps": (agps, loss()),
+        "cosreg": (none, loss(cosreg_gamma=1.0)),
+        "unlikelihood": (none, loss(ul_alpha=1.0)),
+        "adversarial": (none, loss(adv_epsilon=0.005)),
     }
 
 
@@ -57,14 +59,15 @@ def compare(other: Path, vocabulary: int, number: int, width: int, repeats: int)
         log_p = F.linear(features, weight).view(-1, vocabulary).log_softmax(-1)
         (F.nll_loss(log_p, target.flatten(), reduction="sum") / number).backward()
 
-    def step(objective: Any) -> None:
-        (objective(features, weight, target, denominator=number).loss / number).backward()
-        objective.commit_update()
+    def step(gating: Any, loss: Any) -> None:
+        output = loss(features, weight, target, gates=gating(target), denominator=number)
+        (output.loss / number).backward()
+        gating.commit_update()
 
     steps: dict[tuple[str, str], Step] = {("", "cross_entropy"): plain}
     for version, checkout in (("this", Path(__file__).resolve().parents[1]), ("other", other)):
-        for name, objective in objectives(checkout, vocabulary).items():
-            steps[version, name] = partial(step, objective)
+        for name, parts in losses(checkout, vocabulary).items():
+            steps[version, name] = partial(step, *parts)
     times: dict[tuple[str, str], list[float]] = {key: [] for key in steps}
     for _ in range(1 + repeats):  # the first round warms up
         for key, one in steps.items():
