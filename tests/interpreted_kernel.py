@@ -97,7 +97,7 @@ def main():
                 case = {"dtype": str(dtype), "merged": merged, "is_sorted": is_sorted}
                 cases.append(case | {"errors": factorized_errors(dtype, merged, is_sorted)})
     logits, only = torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)
-    row = softmax_kernel.residual_(logits, only, None, 0.1, 0.0, torch.float32)
+    row = softmax_kernel.softmax_grad_(logits, only, None, 0.1, 0.0, torch.float32)
     assert row[-1].tolist() == [0, 0], "−Σ log P of a vocabulary of one token"
     assert not softmax_kernel._failed
     print(json.dumps(cases))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .gates import whole_counts
 
-FEWEST = 4
+FEWEST_OCCURRENCES = 4
 """Tokens with fewer occurrences are left out by the rule: they teach too little."""
 
 
@@ -49,7 +49,7 @@ def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
 
 def forgotten(counts: Tensor, tokens_per_update: float, beta2: float) -> Tensor:
     """(V,) bool, the tokens of 4 occurrences or more for which N is more than the half-life."""
-    return (counts >= FEWEST) & (
+    return (counts >= FEWEST_OCCURRENCES) & (
         updates_per_appearance(counts, tokens_per_update) > half_life(beta2)
     )
 

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .gated_linear import gate_residual_, refuse_second_derivatives
+from .gated_linear import gate_grad_logits_, refuse_second_derivatives
 from .gates import Gates
 
 CHUNK_ELEMENTS, CHUNK_ROWS = 2**23, 2**7
@@ -193,7 +193,7 @@ def _values_and_gradients(
             new(one, dtype=wide) if is_wanted and one is not None else None
             for new, one, is_wanted in zip(allocators, (features, w, bias), wanted, strict=True)
         ]
-        size = -(-number // max(1, -(-number // chunk_rows(weight))))  # of equal chunks
+        size = -(-number // max(1, -(-number // chunk_size(weight))))  # of equal chunks
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
         for start in range(0, max(number, 1), max(size, 1)):
             part = slice(start, start + size)
@@ -205,25 +205,25 @@ def _values_and_gradients(
                 logits.add_(bias.to(wide))
             prediction = {"prediction": logits.argmax(1)} if predict else {}
             if hasattr(loss, "value_and_grad_"):
-                values, residual, grad_chunk = loss.value_and_grad_(logits, chunk, dtype, scale)
+                values, grad_logits, grad_chunk = loss.value_and_grad_(logits, chunk, dtype, scale)
             else:
                 given = loss, logits, chunk, scale
-                values, residual, grad_chunk = differentiate(*given, is_wanted=any(wanted))
+                values, grad_logits, grad_chunk = differentiate(*given, is_wanted=any(wanted))
             parts.append(values | prediction)
-            residual = residual.to(dtype).to(operand)
-            if residual.size(1) < wider.size(1):
-                residual = widened(residual, wider.size(1))
+            grad_logits = grad_logits.to(dtype).to(operand)
+            if grad_logits.size(1) < wider.size(1):
+                grad_logits = widened(grad_logits, wider.size(1))
             if grad_h is not None:
-                torch.mm(residual, w, out=grad_h[part], **sums)
+                torch.mm(grad_logits, w, out=grad_h[part], **sums)
                 if grad_chunk is not None:
                     grad_h[part].add_(grad_chunk)
             if gates is not None:
-                gate_residual_(residual, chunk.target, gates)
+                gate_grad_logits_(grad_logits, chunk.target, gates)
             if grad_w is not None:
                 beta = float(start > 0)  # the first chunk does not add
-                torch.addmm(grad_w, residual.t(), h, beta=beta, out=grad_w, **sums)
+                torch.addmm(grad_w, grad_logits.t(), h, beta=beta, out=grad_w, **sums)
             if grad_b is not None:
-                grad_b.add_(residual[:, :vocabulary].sum(0, dtype=wide))
+                grad_b.add_(grad_logits[:, :vocabulary].sum(0, dtype=wide))
         values = {
             name: torch.cat([values[name] for values in parts]).where(has_target, 0)
             for name in parts[0]
@@ -256,9 +256,9 @@ def differentiate(
                 "such as a learned temperature, which would get none; detach it, or use "
                 "gated_linear in place of chunked"
             )
-    residual, grad_chunk = torch.autograd.grad(total, leaves, allow_unused=True)
+    grad_logits, grad_chunk = torch.autograd.grad(total, leaves, allow_unused=True)
     # copies, since the next chunk takes the memory of the logits
-    return {name: value.detach().clone() for name, value in values.items()}, residual, grad_chunk
+    return {name: value.detach().clone() for name, value in values.items()}, grad_logits, grad_chunk
 
 
 def leaves_of_graph(result: Tensor) -> Iterator[Tensor]:
@@ -273,7 +273,7 @@ def leaves_of_graph(result: Tensor) -> Iterator[Tensor]:
             waiting += [function for function, _ in node.next_functions]
 
 
-def chunk_rows(weight: Tensor) -> int:
+def chunk_size(weight: Tensor) -> int:
     """The number C of positions in a chunk of logits over W (V, D)."""
     if weight.is_cuda:
         return max(GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS // len(weight))

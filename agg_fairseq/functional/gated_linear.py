@@ -105,16 +105,16 @@ class _GatedLinear(torch.autograd.Function):
         input, weight, bias, target = ctx.saved_tensors
         wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad_input = grad_weight = grad_bias = None
-        residual, dtype = grad_logits.reshape(-1, len(weight)), grad_logits.dtype  # N x V
+        grad_logits, dtype = grad_logits.reshape(-1, len(weight)), grad_logits.dtype  # N x V
         if wants_input:
-            grad_input = (residual @ weight.to(dtype)).view(input.shape).to(input.dtype)
+            grad_input = (grad_logits @ weight.to(dtype)).view(input.shape).to(input.dtype)
         if wants_weight or wants_bias:
-            residual = gate_residual_(residual.clone(), target.reshape(-1), ctx.gates)
+            grad_logits = gate_grad_logits_(grad_logits.clone(), target.reshape(-1), ctx.gates)
         if wants_weight:
             features = input.reshape(-1, input.size(-1)).to(dtype)
-            grad_weight = (residual.t() @ features).to(weight.dtype)
+            grad_weight = (grad_logits.t() @ features).to(weight.dtype)
         if wants_bias and bias is not None:
-            grad_bias = residual.sum(0).to(bias.dtype)
+            grad_bias = grad_logits.sum(0).to(bias.dtype)
         return grad_input, grad_weight, grad_bias, None, None
 
 
@@ -125,36 +125,36 @@ def refuse_second_derivatives() -> None:
         raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")
 
 
-def gate_residual_(residual: Tensor, target: Tensor, gates: Gates) -> Tensor:
+def gate_grad_logits_(grad_logits: Tensor, target: Tensor, gates: Gates) -> Tensor:
     """Multiplies dL/dlogits (C, V or wider) by G in place, for targets y (C,), and returns it."""
-    residual, wider = residual[:, : len(gates.rare)], residual
-    has_target = (target >= 0) & (target < residual.size(1))
+    grad_logits, wider = grad_logits[:, : len(gates.rare)], grad_logits
+    has_target = (target >= 0) & (target < grad_logits.size(1))
     y = target.where(has_target, 0)
     is_rare = gates.rare.index_select(0, y) & has_target  # C
-    if residual.is_cuda:  # one pass, without waiting for the number of rare rows
-        compiled(_multiply_by_gates_, (residual, y, has_target, is_rare, gates.g1, gates.g2))
+    if grad_logits.is_cuda:  # one pass, without waiting for the number of rare rows
+        compiled(_multiply_by_gates_, (grad_logits, y, has_target, is_rare, gates.g1, gates.g2))
         return wider
     rows = is_rare.nonzero().squeeze(1)  # few
-    saved, target_part = residual[rows], residual.gather(1, y[:, None])
+    saved, target_part = grad_logits[rows], grad_logits.gather(1, y[:, None])
     if gates.g1 is not None:
-        residual.mul_(gates.g1.to(residual.dtype))
+        grad_logits.mul_(gates.g1.to(grad_logits.dtype))
     if len(rows):
-        residual[rows] = saved if gates.g2 is None else saved * gates.g2.to(residual.dtype)
-    target_part = target_part.where(has_target[:, None], residual.gather(1, y[:, None]))
-    residual.scatter_(1, y[:, None], target_part)
+        grad_logits[rows] = saved if gates.g2 is None else saved * gates.g2.to(grad_logits.dtype)
+    target_part = target_part.where(has_target[:, None], grad_logits.gather(1, y[:, None]))
+    grad_logits.scatter_(1, y[:, None], target_part)
     return wider
 
 
 def _multiply_by_gates_(
-    residual: Tensor,
+    grad_logits: Tensor,
     y: Tensor,
     has_target: Tensor,
     is_rare: Tensor,
     g1: Tensor | None,
     g2: Tensor | None,
 ) -> None:
-    tokens = torch.arange(residual.size(1), device=residual.device)
+    tokens = torch.arange(grad_logits.size(1), device=grad_logits.device)
     is_target = (tokens == y[:, None]) & has_target[:, None]  # C x V
-    g1 = residual.new_ones(1) if g1 is None else g1
-    g2 = residual.new_ones(1) if g2 is None else g2
-    residual.mul_(torch.where(is_target, 1.0, torch.where(is_rare[:, None], g2, g1)))
+    g1 = grad_logits.new_ones(1) if g1 is None else g1
+    g2 = grad_logits.new_ones(1) if g2 is None else g2
+    grad_logits.mul_(torch.where(is_target, 1.0, torch.where(is_rare[:, None], g2, g1)))

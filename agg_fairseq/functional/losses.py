@@ -129,7 +129,7 @@ class SmoothedLikelihood:
             factor = factor.where(chunk.has_target, 0)
         if scale is not None:
             factor = (torch.ones_like(logits[:, 0]) if factor is None else factor) * scale
-        grad_logits, nll, total = softmax_residual_(
+        grad_logits, nll, total = softmax_grad_(
             logits, chunk.target, factor, dtype, self.label_smoothing
         )
         losses = nll
@@ -139,7 +139,7 @@ class SmoothedLikelihood:
         return values, grad_logits, None
 
 
-def softmax_residual_(
+def softmax_grad_(
     logits: Tensor,
     target: Tensor,
     omega: Tensor | None,
@@ -153,23 +153,23 @@ def softmax_residual_(
     others = label_smoothing - share  # 1 − Q[y]
     if logits.is_cuda and softmax_kernel.can_run(logits):
         arguments = logits, target, omega, share, others, dtype
-        if (found := softmax_kernel.residual_(*arguments)) is not None:
+        if (found := softmax_kernel.softmax_grad_(*arguments)) is not None:
             return found
     y = target[:, None]
     z_of_target, largest = logits.gather(1, y).squeeze(1), logits.amax(1)  # C
     total = logits.sum(1) if share else None  # C
-    residual = torch.softmax(logits, 1, out=logits)  # C x V, P
+    p = torch.softmax(logits, 1, out=logits)  # C x V
     # The largest probability is at least 1/V, so its logarithm is accurate. In
     # −log P[y] = (max z − z[y]) − log max P the logits cancel exactly where y is the arg-max.
-    log_largest = residual.amax(1).log_()  # C
+    log_largest = p.amax(1).log_()  # C
     nll = (largest - z_of_target).sub_(log_largest)  # C
     target_part = nll.neg().expm1_()  # C, exact where P[y] is nearly 1
     if total is not None:
         total = logits.size(1) * (largest - log_largest) - total
         target_part += others
-        residual.sub_(share)
+        p.sub_(share)
     if omega is not None:
         target_part *= omega
-        residual.mul_(omega[:, None])
-    residual = residual.to(dtype).scatter_(1, y, target_part[:, None].to(dtype))
-    return residual, nll, total
+        p.mul_(omega[:, None])
+    grad_logits = p.to(dtype).scatter_(1, y, target_part[:, None].to(dtype))
+    return grad_logits, nll, total

@@ -1,8 +1,8 @@
-"""The softmax of logits on a GPU: one kernel in Triton that reads each row and writes its residual.
+"""The softmax of logits on a GPU: one kernel in Triton that reads each row and writes its gradient.
 
 By hand, since `torch.compile` of the same operations takes longer (0.47 ms for 2,048 rows of 44,256
 with a dynamic number of rows, 0.23 by hand, on an H200), compiles again for each kind of arguments,
-and needs memory of its own for the residual: here that takes the memory of the logits, in half
+and needs memory of its own for the gradient: here that takes the memory of the logits, in half
 precision the first half of each row.
 """
 
@@ -21,7 +21,7 @@ BLOCK = 8192
 _failed = False
 
 
-def residual_(
+def softmax_grad_(
     logits: Tensor,
     target: Tensor,
     omega: Tensor | None,
@@ -29,7 +29,7 @@ def residual_(
     others: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """What `losses.softmax_residual_` says, where `can_run`, with ε/V and 1 − Q[y] of label
+    """What `losses.softmax_grad_` says, where `can_run`, with ε/V and 1 − Q[y] of label
     smoothing. None if Triton fails, and the log says so once."""
     global _failed
     rows, vocabulary = logits.shape
@@ -65,11 +65,11 @@ def can_run(tensor: Tensor) -> bool:
 def compiled_kernel() -> Any:
     """The kernel; None without Triton."""
     try:
-        from .triton_kernels import softmax_residual
+        from .triton_kernels import softmax_grad
     except ImportError as error:
         say_failed("Triton", error)
         return None
-    return softmax_residual
+    return softmax_grad
 
 
 def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:

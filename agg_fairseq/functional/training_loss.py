@@ -22,7 +22,7 @@ from .losses import (
     nll_without_margin,
     rest_of_one,
     smoothed,
-    softmax_residual_,
+    softmax_grad_,
     unlikelihood,
 )
 
@@ -329,7 +329,7 @@ class _LossOfBatch:
         tokens, is_candidate = candidates.at(chunk.positions, chunk.target)  # C x U
         y = chunk.target[:, None]
         smoothing, share = likelihood.label_smoothing, likelihood.label_smoothing / logits.size(1)
-        grad_logits, nll, total = softmax_residual_(
+        grad_logits, nll, total = softmax_grad_(
             logits, chunk.target, None, logits.dtype, smoothing
         )  # P − Q
         p = grad_logits.gather(1, tokens) + share

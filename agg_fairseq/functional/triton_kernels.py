@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def softmax_residual(
+def softmax_grad(
     z_ptr, out_ptr, y_ptr, factor_ptr, nll_ptr, total_ptr, V, WIDTH, out_stride,
     share, others, HAS_FACTOR: tl.constexpr, HAS_SHIFT: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -51,7 +51,7 @@ def softmax_residual(
         value = (tl.exp((z - largest) - log_sum) - share) * factor
         value = tl.where(k == y, entry, value)
         value = tl.where(k < V, value, 0.0)
-        # The row of the residual may overlay that of the logits, with numbers of half the size: all
+        # The row of the gradient may overlay that of the logits, with numbers of half the size: all
         # of a block has to be read before it is written.
         tl.debug_barrier()
         tl.store(out_ptr + k, value.to(out_ptr.dtype.element_ty), mask=k < WIDTH)

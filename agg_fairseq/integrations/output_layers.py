@@ -13,10 +13,14 @@ from ..errors import UserError
 from ..f2 import FactorizedSoftmax
 from ..functional import log_unigram, whole_counts
 
-ADDED = (".bias", ".class_of_token", ".class_weight")  # what this module adds to an output layer
-LOADING = ("dtype", "torch_dtype", "quantization_config")
+ADDED_TENSORS = (
+    ".bias",
+    ".class_of_token",
+    ".class_weight",
+)  # what this module adds to an output layer
+LOADING_OPTIONS = ("dtype", "torch_dtype", "quantization_config")
 """Options of `from_pretrained` itself, though a configuration has such attributes too."""
-IGNORED = -100  # label of the positions without a target
+IGNORED_LABEL = -100  # label of the positions without a target
 
 
 def label_counts(
@@ -55,7 +59,7 @@ def label_counts(
             tokens = torch.as_tensor(example["labels"])
             if shifted and "input_ids" in example:
                 inputs = torch.as_tensor(example["input_ids"])
-                if inputs.shape != tokens.shape or ((inputs != tokens) & (tokens != IGNORED)).any():
+                if inputs.shape != tokens.shape or ((inputs != tokens) & (tokens != IGNORED_LABEL)).any():
                     raise UserError(
                         "found labels that are other tokens than the inputs; expected shifted=False "
                         "for a model that does not shift its labels, such as T5, BART or BERT"
@@ -64,9 +68,9 @@ def label_counts(
             tokens = torch.as_tensor(example["input_ids"])
             if "attention_mask" in example:
                 is_padding = torch.as_tensor(example["attention_mask"]) == 0
-                tokens = tokens.masked_fill(is_padding, IGNORED)
+                tokens = tokens.masked_fill(is_padding, IGNORED_LABEL)
         tokens = tokens[..., 1:] if shifted else tokens
-        counts += torch.bincount(tokens[tokens != IGNORED].cpu(), minlength=vocabulary)
+        counts += torch.bincount(tokens[tokens != IGNORED_LABEL].cpu(), minlength=vocabulary)
     return counts
 
 
@@ -162,12 +166,17 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     model_class, config = type(saved.skeleton), saved.skeleton.config
     head = saved.skeleton.get_output_embeddings()
     name = next((name for name, one in saved.skeleton.named_modules() if one is head), "")
-    for option in [name for name in options if hasattr(config, name) and name not in LOADING]:
+    for option in [
+        name for name in options if hasattr(config, name) and name not in LOADING_OPTIONS
+    ]:
         setattr(config, option, options.pop(option))
     config.transformers_weights = saved.path.name  # the file to load, as transformers names it
     ignored = model_class._keys_to_ignore_on_load_unexpected
     # what the class lacks is loaded below
-    model_class._keys_to_ignore_on_load_unexpected = [*(ignored or ()), *map(re.escape, ADDED)]
+    model_class._keys_to_ignore_on_load_unexpected = [
+        *(ignored or ()),
+        *map(re.escape, ADDED_TENSORS),
+    ]
     try:
         model, info = model_class.from_pretrained(
             saved.path.parent, config=config, output_loading_info=True, **options

@@ -28,7 +28,7 @@ from ..functional import Gates
 from ..functional.chunks import leaves_of_graph
 from ..functional.gated_linear import ReplacedLinear, gated_linear
 from ..gating import Gating, WindowGating
-from .output_layers import IGNORED
+from .output_layers import IGNORED_LABEL
 
 try:
     from accelerate.state import GradientState
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 MOST_EPOCH_SLOTS = 64  # of a window of one epoch: they take at most 64 · 8 bytes for each token
 # the name of an attribute of the model, of one of the schedule, and the second one of the labels
-NAME = "_gated_head"
+GATED_HEAD_KEY = "_gated_head"
 
 
 class GatedHead(TrainerCallback):
@@ -82,7 +82,10 @@ class GatedHead(TrainerCallback):
     def __init__(self, model: Any, gating: Gating, *, tokenizer: Any = None) -> None:
         self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
         attributes, self._mark = vars(model), (id(model), id(self))
-        if attributes.get(NAME, self._mark)[0] == id(model) and NAME in attributes:
+        if (
+            attributes.get(GATED_HEAD_KEY, self._mark)[0] == id(model)
+            and GATED_HEAD_KEY in attributes
+        ):
             raise UserError("GatedHead: this model already has one; remove() it first")
         self.gating = gating
         self._check_rows(self._head().weight)
@@ -101,14 +104,14 @@ class GatedHead(TrainerCallback):
         self._before = attributes.get("forward")
         # an attribute of the instance, since PEFT calls `model.forward(…)` itself, without hooks
         self._forward = MethodType(_gated_forward(self, model.forward), model)
-        attributes |= {"forward": self._forward, NAME: self._mark}
+        attributes |= {"forward": self._forward, GATED_HEAD_KEY: self._mark}
 
     def remove(self) -> None:
         """Restores the model as it was before; a second call does nothing."""
         self.roll_back_update()
         attributes = vars(self.model)
-        if attributes.get(NAME) == self._mark:
-            del attributes[NAME]
+        if attributes.get(GATED_HEAD_KEY) == self._mark:
+            del attributes[GATED_HEAD_KEY]
             if attributes.get("forward") == self._forward:  # which others may have wrapped since
                 del attributes["forward"]
                 attributes |= {} if self._before is None else {"forward": self._before}
@@ -133,7 +136,7 @@ class GatedHead(TrainerCallback):
     @torch.compiler.disable(recursive=False)
     def _step(self, forward: Callable, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Stands in the place of the model's `forward`."""
-        labels = keywords.pop(NAME, None)
+        labels = keywords.pop(GATED_HEAD_KEY, None)
         given = {**self._signature.bind_partial(*arguments, **keywords).arguments, **keywords}
         labels = labels if given.get("labels") is None else given["labels"]
         if labels is None or not self.model.training or not torch.is_grad_enabled():
@@ -150,7 +153,7 @@ class GatedHead(TrainerCallback):
                 "gate; unfreeze it (with PEFT: modules_to_save of the active adapter)"
             )
         if target is None and self._shifts:
-            target = F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
+            target = F.pad(labels, (0, 1), value=IGNORED_LABEL)[..., 1:]
         target = (labels if target is None else target).to(head.weight.device)
         self._is_used, gates = False, self.gating(target)
         mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
@@ -277,7 +280,7 @@ class GatedHead(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window; restores the counts where Trainer resumes from a checkpoint."""
         loader, schedule = kwargs["train_dataloader"], kwargs["lr_scheduler"]
-        is_attached = vars(self.model).get(NAME) == self._mark
+        is_attached = vars(self.model).get(GATED_HEAD_KEY) == self._mark
         if args.n_gpu > 1 or not is_attached or self.model not in kwargs["model"].modules():
             raise UserError(
                 f"GatedHead: found a training on {args.n_gpu} GPUs, of a model with another "
@@ -303,8 +306,8 @@ class GatedHead(TrainerCallback):
                 )
         attributes = vars(getattr(schedule, "scheduler", schedule))
         if state.global_step > 0:
-            self.load_state_dict(attributes.get(NAME, {}))
-        attributes[NAME] = _Saved(self)
+            self.load_state_dict(attributes.get(GATED_HEAD_KEY, {}))
+        attributes[GATED_HEAD_KEY] = _Saved(self)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tells the rule of an epoch that begins."""
@@ -334,7 +337,7 @@ def _gated_forward(gated: GatedHead, before: Callable[..., Any]) -> Callable[...
 
     @functools.wraps(own)  # Trainer looks at its signature
     def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-        if vars(model).get(NAME) != (id(model), id(gated)):
+        if vars(model).get(GATED_HEAD_KEY) != (id(model), id(gated)):
             return own(model, *arguments, **keywords)
         return gated._step(functools.partial(own, model), arguments, keywords)
 
@@ -351,7 +354,7 @@ def _copy_labels(collate: Callable[[list[Any]], Any], examples: list[Any]) -> An
     """A batch whose labels have a second name: those with the first, Trainer keeps from the model
     for a loss of its own."""
     batch = collate(examples)
-    return batch if "labels" not in batch else {**batch, NAME: batch["labels"]}
+    return batch if "labels" not in batch else {**batch, GATED_HEAD_KEY: batch["labels"]}
 
 
 def _special_tokens(model: Any, tokenizer: Any, of_model: bool, vocabulary: int) -> list[int]:
