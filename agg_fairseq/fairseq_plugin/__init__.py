@@ -13,7 +13,7 @@ On import (`agg_fairseq.register`), for the process:
 When a criterion of this package is built (criterions/base):
 
 - `task.get_batch_iterator`: the length of an epoch; the same batches after a resume;
-- `task.train_step`: update number, dummy batches, buffers on the model's device;
+- `task.train_step`: update number, dummy batches;
 - `task.optimizer_step`: counts are complete; frozen rows are put back;
 - `task.get_checkpoint_dict`, `task.set_checkpoint_dict` (added): the criterion's state;
 - atexit, for trainings over gloo: `destroy_process_group`, without which torch may abort.
@@ -22,8 +22,8 @@ While a criterion of this package trains:
 
 - atomic_saving: `checkpoint_utils.PathManager`, for the process: a killed training leaves no
   truncated checkpoint;
-- output_layer: `decoder.output_layer`, for a call of forward: features without the logits; also
-  while a command scores a model;
+- output_layer: `decoder.output_layer`, for a call of forward: the loss in place of the logits; while
+  a command scores a model, the features;
 - freeze_rare, output_layer: a gradient hook on W; rows of W and its float32 copies.
 
 When a model with an output layer of this package is built (models/): `decoder.output_projection`

@@ -96,7 +96,8 @@ class GatedHead(TrainerCallback):
         gating.excluded = mask if known is None else known | mask.to(known.device)
         self._updates_of_epoch: int | None = None
         gating.is_trained_by = self._is_trained_by
-        self._is_used = self._is_checked = self._has_warned = False
+        self._is_used = self._is_checked = False
+        self._has_told_beta2 = self._has_told_labels = False
         self._signature = inspect.signature(model.forward)
         bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
         names = {name for one in bases for name in inspect.unwrap(one).__code__.co_names}
@@ -139,7 +140,15 @@ class GatedHead(TrainerCallback):
         labels = keywords.pop(GATED_HEAD_KEY, None)
         given = {**self._signature.bind_partial(*arguments, **keywords).arguments, **keywords}
         labels = labels if given.get("labels") is None else given["labels"]
-        if labels is None or not self.model.training or not torch.is_grad_enabled():
+        if not self.model.training or not torch.is_grad_enabled():
+            return forward(*arguments, **keywords)
+        if labels is None:
+            if not self._has_told_labels:
+                self._has_told_labels = True
+                logger.warning(
+                    "GatedHead: found a training step without labels, which is not gated; give the "
+                    "model its labels, also where the loss is your own"
+                )
             return forward(*arguments, **keywords)
         if self.gating.has_stepped:
             raise UserError(
@@ -253,8 +262,8 @@ class GatedHead(TrainerCallback):
             is_trained |= not parameters.isdisjoint(group["params"])
             betas = group.get("betas")
             beta2 = betas[1] if isinstance(betas, tuple | list) else 0
-            if beta2 >= 0.999 and weight in {*group["params"]} and not self._has_warned:
-                self._has_warned = True
+            if beta2 >= 0.999 and weight in {*group["params"]} and not self._has_told_beta2:
+                self._has_told_beta2 = True
                 logger.warning(
                     f"GatedHead: found β₂ = {beta2} for the output embedding, with which there may "
                     "be nothing to gain (docs/which-cure.md)"

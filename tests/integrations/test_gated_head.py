@@ -159,6 +159,18 @@ def test_everything_but_training_steps_is_untouched(way, is_half):
     assert_close(gradients(used, used(**given).loss), found, rtol=0, atol=0)
 
 
+def test_a_training_step_without_labels_is_told(caplog):
+    """Its loss may be computed outside, where it would not be gated without a word."""
+    model, given = gpt2(), batch()
+    gated_head(model, rare_fraction=0.3)
+    model.eval()(input_ids=given["input_ids"])
+    model.train()(**given)
+    assert not caplog.text
+    for _ in range(2):
+        model(input_ids=given["input_ids"])
+    assert caplog.text.count("without labels, which is not gated") == 1
+
+
 def test_labels_shifted_by_the_caller_and_given_by_position():
     model, given = gpt2(), batch(ignored=[(1, 4)])
     target = F.pad(given["labels"], (0, 1), value=-100)[:, 1:].contiguous()
