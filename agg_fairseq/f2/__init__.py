@@ -1,8 +1,7 @@
 """F²-Softmax (Choi et al. 2020): the factorized output layer, in plain PyTorch.
 
 The functions and the module that this file exports need no fairseq, and raise ValueError for
-arguments out of range. `models/transformer_f2.py` registers the architectures for fairseq;
-`integrations.factorize_head` is the layer for models of Hugging Face transformers.
+arguments out of range. `models/transformer_f2.py` registers the architectures for fairseq.
 """
 
 from .cross_entropy import FactorizedOutput, factorized_cross_entropy, joint_log_prob

@@ -1,11 +1,10 @@
 """Adaptive gradient gating (Yu et al. 2022, Sec. 4)."""
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ..functional import Gates, agg_gates
-from .window import WindowGating
+from .window import WindowGating, WindowOptions
 
 
 class AggGating(WindowGating):
@@ -13,9 +12,8 @@ class AggGating(WindowGating):
 
     Args:
         vocabulary: V.
-        alpha: this, `rare_fraction`, `window`, `static_after_epoch`, `count_current_batch`,
-            `excluded`, `ignore_index` and `process_group` as of `WindowGating`.
         which: "both" gates; or "g1" or "g2" alone, as of `functional.agg_gates`.
+        **options: as of `WindowGating`, such as `rare_fraction` and `window`.
 
     Examples:
         >>> import torch
@@ -31,30 +29,9 @@ class AggGating(WindowGating):
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        alpha: float | None = None,
-        rare_fraction: float | None = None,
-        window: int | None = None,
-        which: str = "both",
-        static_after_epoch: int = 0,
-        count_current_batch: bool = False,
-        excluded: Tensor | None = None,
-        ignore_index: int = -100,
-        process_group: Any = None,
+        self, vocabulary: int, *, which: str = "both", **options: Unpack[WindowOptions]
     ) -> None:
-        super().__init__(
-            vocabulary,
-            alpha=alpha,
-            rare_fraction=rare_fraction,
-            window=window,
-            static_after_epoch=static_after_epoch,
-            count_current_batch=count_current_batch,
-            excluded=excluded,
-            ignore_index=ignore_index,
-            process_group=process_group,
-        )
+        super().__init__(vocabulary, **options)
         self.which = which
         appearances = self.counter.appearances
         self.form_gates(appearances, 1, appearances == 0)  # raises where `which` is none of these

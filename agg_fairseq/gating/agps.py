@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ..functional import Gates, agps_gates, tokens_from_rank, whole_counts
-from .base import Gating
+from .base import Gating, GatingOptions
 
 # the paper's values for WikiText-103; for WMT14 it has 1500 and 400
 DEFAULT_MU1, DEFAULT_MU2 = 500.0, 20.0
@@ -28,9 +29,7 @@ class AgpsGating(Gating):
             WikiText-103.
         mu2: see `mu1`.
         variant: see `mu1`.
-        excluded: this, `ignore_index` and `process_group` as of `Gating`.
-        ignore_index: see `excluded`.
-        process_group: see `excluded`.
+        **options: as of `Gating`.
 
     Raises:
         ValueError: an option is out of its range.
@@ -47,14 +46,10 @@ class AgpsGating(Gating):
         mu1: float = DEFAULT_MU1,
         mu2: float = DEFAULT_MU2,
         variant: str = "eq15",
-        excluded: Tensor | None = None,
-        ignore_index: int = -100,
-        process_group: Any = None,
+        **options: Unpack[GatingOptions],
     ) -> None:
-        super().__init__(
-            vocabulary, excluded=excluded, ignore_index=ignore_index, process_group=process_group
-        )
-        tokens = vocabulary if excluded is None else int((~excluded).sum())
+        super().__init__(vocabulary, **options)
+        tokens = vocabulary if self.excluded is None else int((~self.excluded).sum())
         if not 0 <= rare_rank < tokens:  # beyond that, no token would be rare
             raise ValueError(
                 f"expected rare_rank in [0, {tokens}), as many tokens may be rare, got {rare_rank}"

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 from weakref import WeakSet
 
 import torch
@@ -11,6 +11,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..functional import Gates
 from ..modules import TokenCounter
+
+
+class GatingOptions(TypedDict, total=False):
+    """The options of every rule, as of `Gating`."""
+
+    excluded: Tensor | None
+    ignore_index: int
+    process_group: Any
 
 
 class Gating(nn.Module):

@@ -1,14 +1,13 @@
 """Frequency-aware cross-entropy, FACE-OPR (Jiang et al. 2019, "Improving Neural Response Diversity
 with Frequency-Aware Cross-Entropy Loss")."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ..functional import whole_counts
 from ..modules import TokenCounter
-from .base import Gating
+from .base import Gating, GatingOptions
 
 
 def face_weights(counts: Tensor) -> Tensor:
@@ -44,7 +43,7 @@ class FaceWeights(Gating):
 
     counter: TokenCounter
 
-    def __init__(self, vocabulary: int, **options: Any) -> None:
+    def __init__(self, vocabulary: int, **options: Unpack[GatingOptions]) -> None:
         super().__init__(vocabulary, **options)
         self.counter = TokenCounter(vocabulary, None, self.ignore_index)
 

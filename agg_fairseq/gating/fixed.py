@@ -1,11 +1,10 @@
 """Gates that do not change, such as those of a freezing study."""
 
-from typing import Any
-
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ..functional import Gates
-from .base import Gating
+from .base import Gating, GatingOptions
 
 
 class FixedGating(Gating):
@@ -18,7 +17,7 @@ class FixedGating(Gating):
     g1: Tensor | None
     g2: Tensor | None
 
-    def __init__(self, vocabulary: int, **options: Any) -> None:
+    def __init__(self, vocabulary: int, **options: Unpack[GatingOptions]) -> None:
         super().__init__(vocabulary, **options)
         for name in ("rare", "g1", "g2"):
             self.register_buffer(name, None, persistent=False)

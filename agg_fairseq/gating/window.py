@@ -6,15 +6,26 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from ..functional import Gates, rare_tokens, rarest
 from ..modules import TokenCounter
-from .base import Gating
+from .base import Gating, GatingOptions
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_ALPHA = 0.03  # appearances per update, at the paper's 32,768 tokens per update
 DEFAULT_WINDOW = 1000  # updates, until the length of an epoch is known
+
+
+class WindowOptions(GatingOptions, total=False):
+    """The options of every rule by the appearances in a window, as of `WindowGating`."""
+
+    alpha: float | None
+    rare_fraction: float | None
+    window: int | None
+    static_after_epoch: int
+    count_current_batch: bool
 
 
 class WindowGating(Gating):
@@ -34,9 +45,7 @@ class WindowGating(Gating):
             (before that, most tokens had no time to appear); 0: never (Yu et al. 2022, Table 9).
         count_current_batch: also count the micro-batches of the update so far, with a reduction
             over the workers for each; the first update is then gated too.
-        excluded: this, `ignore_index` and `process_group` as of `Gating`.
-        ignore_index: see `excluded`.
-        process_group: see `excluded`.
+        **options: as of `Gating`.
 
     Raises:
         ValueError: an option is out of its range.
@@ -54,13 +63,9 @@ class WindowGating(Gating):
         window: int | None = None,
         static_after_epoch: int = 0,
         count_current_batch: bool = False,
-        excluded: Tensor | None = None,
-        ignore_index: int = -100,
-        process_group: Any = None,
+        **options: Unpack[GatingOptions],
     ) -> None:
-        super().__init__(
-            vocabulary, excluded=excluded, ignore_index=ignore_index, process_group=process_group
-        )
+        super().__init__(vocabulary, **options)
         if alpha is not None and rare_fraction is not None:
             raise ValueError(
                 f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
@@ -71,13 +76,13 @@ class WindowGating(Gating):
         self.static_after_epoch, self.count_current_batch = static_after_epoch, count_current_batch
         self.epoch, self.takes_epoch = 1, window is None
         window = DEFAULT_WINDOW if window is None else window
-        self.counter = TokenCounter(vocabulary, window, ignore_index)
+        self.counter = TokenCounter(vocabulary, window, self.ignore_index)
         self.register_buffer("static_rare", None, persistent=False)
         # The last gates, and the number of changes and device of the counts they were formed from.
         self._formed: tuple[Any, Gates] | None = None
         self.choose_rare(torch.zeros(vocabulary, dtype=torch.int64), 1)  # raises out of the range
-        if excluded is not None:
-            self.to(excluded.device)
+        if self.excluded is not None:
+            self.to(self.excluded.device)
 
     def form_gates(self, appearances: Tensor, updates: int, rare: Tensor) -> Gates:
         """The gates on the rare tokens (V,) that appeared `appearances` (V,) times in the

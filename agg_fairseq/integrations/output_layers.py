@@ -1,4 +1,4 @@
-"""Output layers that transformers lacks: with a fixed log-unigram bias, or factorized; counts."""
+"""An output layer that transformers lacks, with a fixed log-unigram bias; counts."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,14 +10,9 @@ from torch import Tensor, nn
 
 from ..checkpoints.transformers_model import PretrainedModel
 from ..errors import UserError
-from ..f2 import FactorizedSoftmax
 from ..functional import log_unigram, whole_counts
 
-ADDED_TENSORS = (
-    ".bias",
-    ".class_of_token",
-    ".class_weight",
-)  # what this module adds to an output layer
+ADDED_TENSOR = ".bias"  # what this module adds to an output layer
 LOADING_OPTIONS = ("dtype", "torch_dtype", "quantization_config")
 """Options of `from_pretrained` itself, though a configuration has such attributes too."""
 IGNORED_LABEL = -100  # label of the positions without a target
@@ -117,45 +112,9 @@ class _ResizedHead:
         return resized
 
 
-class FactorizedHead(FactorizedSoftmax):
-    """The factorized softmax in the place of a model's output layer."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Joint log-probabilities (..., V), which equal their own log-softmax."""
-        return self.log_prob(features)
-
-
-def factorize_head(model: Any, class_of_token: Tensor) -> FactorizedSoftmax:
-    """Replaces the output layer of a model by the frequency-factorized one of Choi et al. (2020),
-    and returns it.
-
-    W is kept, with its tie to the input embedding where there is one, and the class embedding U is
-    new. The model then returns log-probabilities in place of logits, of which any loss is right.
-    `save_pretrained` saves it, and `load_pretrained` loads the folder.
-
-    Args:
-        model: a causal language model that ends in an `nn.Linear` without bias.
-        class_of_token: (V,) int64 in [0, C), the class of each token; from `f2.mefmax` of the
-            training counts.
-    """
-    head = _plain_head(model)
-    layer = FactorizedHead(head.weight.size(1), class_of_token.cpu(), head.weight)
-    model.set_output_embeddings(layer.to(head.weight))
-    model.resize_token_embeddings = _refuse_to_resize
-    return layer
-
-
-def _refuse_to_resize(*arguments: Any, **options: Any) -> None:
-    """Stands in the place of a model's method, which would make a plain layer or a broken model."""
-    raise UserError(
-        "found a factorized output layer, whose classes are of its own tokens; expected to resize "
-        "the vocabulary before factorize_head"
-    )
-
-
 def load_pretrained(path: str | Path, **options: Any) -> Any:
-    """`from_pretrained` of the model's own class, with the log-unigram bias or factorized layer
-    that is saved there; UserError if a parameter is missing, which transformers would make up.
+    """`from_pretrained` of the model's own class, with the log-unigram bias that is
+    saved there; UserError if a parameter is missing, which transformers would make up.
 
     Args:
         path: of a folder that `save_pretrained` wrote, or of a file of safetensors or index in it.
@@ -175,7 +134,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     # what the class lacks is loaded below
     model_class._keys_to_ignore_on_load_unexpected = [
         *(ignored or ()),
-        *map(re.escape, ADDED_TENSORS),
+        re.escape(ADDED_TENSOR),
     ]
     try:
         model, info = model_class.from_pretrained(
@@ -190,10 +149,7 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
         )
     del config.transformers_weights, model.config.transformers_weights
     layer = model.get_output_embeddings()
-    if f"{name}.class_of_token" in saved:
-        layer = factorize_head(model, saved.tensor(f"{name}.class_of_token").long())
-        layer.class_weight.data.copy_(saved.tensor(f"{name}.class_weight"))
-    elif f"{name}.bias" in saved and layer.bias is None:
+    if f"{name}.bias" in saved and layer.bias is None:
         _fix_bias(model, saved.tensor(f"{name}.bias"))
     return (model, info) if wants_info else model
 

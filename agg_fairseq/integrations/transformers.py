@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
-from ..f2 import FactorizedSoftmax
 from ..functional import Gates
 from ..functional.chunks import leaves_of_graph
 from ..functional.gated_linear import ReplacedLinear, gated_linear
@@ -125,9 +124,7 @@ class GatedHead(TrainerCallback):
                 one for name, one in head.modules_to_save.items() if name in head.active_adapters
             ]
             head = copies[0] if copies else head.original_module
-        if getattr(getattr(head, "weight", None), "ndim", 0) != 2 or isinstance(
-            head, FactorizedSoftmax
-        ):
+        if getattr(getattr(head, "weight", None), "ndim", 0) != 2:
             name, found = type(self.model).__name__, type(head).__name__
             raise UserError(f"GatedHead: expected {name} to end in an nn.Linear, found {found}")
         return head

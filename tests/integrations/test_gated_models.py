@@ -12,7 +12,6 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from agg_fairseq.errors import UserError
 from agg_fairseq.gating import AggGating
-from agg_fairseq.integrations import factorize_head
 from agg_fairseq.integrations.transformers import GatedHead
 from tests.small_transformers import VOCABULARY, batch, gated_head, gpt2, untied, word_tokenizer
 
@@ -40,10 +39,6 @@ def build_model(kind):
     return model
 
 
-def factorized(model):
-    factorize_head(model, torch.arange(VOCABULARY) % 3)
-
-
 @pytest.mark.parametrize(
     ("make", "change", "more", "message"),
     [
@@ -53,7 +48,6 @@ def factorized(model):
         (untied, lambda model: model.lm_head.requires_grad_(False), {}, "does not train"),
         (untied, lambda model: model.resize_token_embeddings(64), {}, "found 64 rows in the output"),
         (untied, lambda model: setattr(model.lm_head.weight, "device_mesh", 1), {}, "do not shard"),
-        (gpt2, factorized, {}, "an nn.Linear, found FactorizedHead"),
     ],
 )  # fmt: skip
 def test_refused_in_the_first_step(make, change, more, message):

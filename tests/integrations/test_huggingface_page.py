@@ -48,18 +48,6 @@ def test_diffs(diff, tmp_path):
     torch.testing.assert_close(found[0], found[1], rtol=0.3, atol=0.3)
 
 
-def test_factorized_head(tmp_path):
-    """Loaded, it is tied as before, and has the same logits."""
-    model = gpt2()
-    names = {"model": model, "train": dataset(), "vocabulary": VOCABULARY}
-    names |= {"folder": tmp_path / "saved", "args": trainer(model, tmp_path).args}
-    [program] = [text for text in PROGRAMS if "factorize_head" in text]
-    exec(program, names)
-    loaded = names["model"].eval()
-    assert loaded is not model and loaded.lm_head.weight is loaded.transformer.wte.weight
-    assert loaded(**batch()).logits.equal(model.eval()(**batch()).logits)
-
-
 @pytest.mark.parametrize("make", [gpt2, untied])
 def test_another_beta2_of_the_embedding(make):
     [program] = [text for text in PROGRAMS if "AdamW(groups" in text]

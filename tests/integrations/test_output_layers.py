@@ -1,4 +1,4 @@
-"""F²-Softmax and a fixed log-unigram bias as the output layer: trained, saved and loaded."""
+"""A fixed log-unigram bias of the output layer: trained, saved and loaded."""
 
 import copy
 import logging
@@ -10,53 +10,25 @@ import transformers
 from torch.testing import assert_close
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.f2 import factorized_cross_entropy, mefmax
 from agg_fairseq.functional import log_unigram
-from agg_fairseq.integrations import add_log_unigram, factorize_head, label_counts, load_pretrained
+from agg_fairseq.integrations import add_log_unigram, label_counts, load_pretrained
 from tests.small_transformers import (
     VOCABULARY,
     batch,
     dataset,
     gated_head,
     gpt2,
-    gradients,
     llama_like,
-    trainer,
     untied,
     word_tokenizer,
 )
-
-
-def classes():
-    return mefmax(label_counts(dataset(), VOCABULARY) + 1)
-
-
-@pytest.mark.parametrize(
-    ("make", "smoothing"), [(gpt2, 0.0), (untied, 0.2)], ids=["tied", "untied, smoothed"]
-)
-def test_the_loss_is_that_of_the_joint_probabilities(make, smoothing, tmp_path):
-    """That of the model itself and of Trainer, with the gradients of F² computed in float64; label
-    smoothing gives ε/V to each token, as torch does."""
-    model, given = make(), batch(rows=2)
-    layer = factorize_head(model, classes())
-    features, target = model.base_model(given["input_ids"])[0][:, :-1], given["labels"][:, 1:]
-    inputs = (features.double(), layer.weight.double(), layer.class_weight.double())
-    output = factorized_cross_entropy(*inputs, target, layer.classes, label_smoothing=smoothing)
-    expected = gradients(model, output.loss / target.numel())
-    training = trainer(model, tmp_path, label_smoothing_factor=smoothing)
-    found = training.compute_loss(model, {**given})
-    assert_close(found.double(), output.loss / target.numel(), rtol=1e-5, atol=1e-6)
-    assert_close(gradients(model, found), expected, rtol=1e-5, atol=1e-6)
-    assert_close(model(**given).logits.exp().sum(-1), torch.ones(2, 12))
 
 
 def test_output_layers_that_are_refused():
     model, with_bias = gpt2(), llama_like("Phi", head_dim="default")
     before = with_bias.lm_head.bias.clone()
     for change, changed, given, words in (
-        (factorize_head, model, torch.tensor([0, 1, 1]), "61"),
         (add_log_unigram, model, torch.ones(3), "expected counts of 61 tokens"),
-        (factorize_head, with_bias, classes(), "found one with a bias"),
         (add_log_unigram, with_bias, torch.ones(VOCABULARY), "found one with a bias"),
     ):
         with pytest.raises((UserError, ValueError), match=words):
@@ -64,14 +36,12 @@ def test_output_layers_that_are_refused():
     assert with_bias.lm_head.bias.equal(before) and with_bias.lm_head.bias.requires_grad
 
 
-@pytest.mark.parametrize("change", ["log-unigram", "factorized", "plain"])
+@pytest.mark.parametrize("change", ["log-unigram", "plain"])
 def test_changed_saved_and_loaded(change, tmp_path, caplog):
     """In several files, of another name; transformers misses nothing."""
     model, given = gpt2(), batch()
     if change == "log-unigram":
         add_log_unigram(model, label_counts(dataset(), VOCABULARY))
-    elif change == "factorized":
-        factorize_head(model, classes())
     model.eval().save_pretrained(tmp_path, max_shard_size="5KB")
     index = tmp_path / "model.safetensors.index.json"
     index = index.rename(tmp_path / "other.safetensors.index.json")
@@ -85,10 +55,6 @@ def test_changed_saved_and_loaded(change, tmp_path, caplog):
     for again in (loaded, load_pretrained(tmp_path / "again")):
         assert again(**given).logits.equal(model(**given).logits)
         assert again.state_dict().keys() == model.state_dict().keys()
-    if change == "factorized":
-        for one in (loaded, copy.deepcopy(model)):
-            with pytest.raises(UserError, match="expected to resize the vocabulary before"):
-                one.resize_token_embeddings(VOCABULARY + 1)
     if change == "log-unigram":
         loaded.resize_token_embeddings(VOCABULARY + 1)
         assert loaded.lm_head.bias[-1] == loaded.lm_head.bias.min()
