@@ -164,6 +164,7 @@ class TrainingLoss(nn.Module):
                 targets.
             replacement: a loss of logits in place of the likelihood and its terms.
         """
+        bound = sum(self.weights[term.option] for term in TERMS if term.of_logits is not None)
         largest: Tensor | float = 1.0
         if position_weight is not None and position_weight.numel():
             largest = position_weight.abs().max().clamp(min=1e-6)
@@ -175,7 +176,7 @@ class TrainingLoss(nn.Module):
             bias=bias,
             gates=gates,
             ignore_index=self.ignore_index,
-            bound=self.weights["ul_alpha"] + largest,
+            bound=bound + largest,
             predict=predict,
         )
         return self.complete(loss, values, weight, target, denominator)
@@ -194,7 +195,7 @@ class TrainingLoss(nn.Module):
         """The loss of logits (B, T, V), which a model formed by `functional.gated_linear`, and may
         have changed since.
 
-        Other arguments as those of `forward`. ValueError with `adv_epsilon`, which needs features.
+        Other arguments as those of `forward`. ValueError for a margin, which needs features.
         """
         y, has_target = target.reshape(-1), target.reshape(-1) != self.ignore_index
         positions = torch.arange(len(y), device=y.device)
@@ -355,5 +356,6 @@ class _LossOfBatch:
         return values, grad_logits.to(dtype)
 
     def _shift(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        assert chunk.features is not None
+        if chunk.features is None:
+            raise ValueError("found adv_epsilon and logits alone; expected 0, or features")
         return adversarial_shift(chunk.features, self.weight[chunk.target], self.adv_epsilon)
