@@ -54,7 +54,10 @@ def label_counts(
             tokens = torch.as_tensor(example["labels"])
             if shifted and "input_ids" in example:
                 inputs = torch.as_tensor(example["input_ids"])
-                if inputs.shape != tokens.shape or ((inputs != tokens) & (tokens != IGNORED_LABEL)).any():
+                if (
+                    inputs.shape != tokens.shape
+                    or ((inputs != tokens) & (tokens != IGNORED_LABEL)).any()
+                ):
                     raise UserError(
                         "found labels that are other tokens than the inputs; expected shifted=False "
                         "for a model that does not shift its labels, such as T5, BART or BERT"
