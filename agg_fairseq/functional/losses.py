@@ -109,21 +109,18 @@ class SmoothedLikelihood:
     def __call__(self, logits: Tensor, chunk: Chunk) -> Values:
         """`losses`, the summands; and `nll`, −log P[y]."""
         losses, nll = label_smoothed_nll(logits, chunk.target, self.label_smoothing)
-        if (omega := self.omega(chunk, logits.dtype)) is not None:
-            losses = losses * omega
+        if self.position_weight is not None:
+            losses = losses * self.position_weight[chunk.positions]
         return {"losses": losses, "nll": nll}
-
-    def omega(self, chunk: Chunk, dtype: torch.dtype) -> Tensor | None:
-        """The weights ω (C,) of a chunk."""
-        weights = self.position_weight
-        return None if weights is None else weights[chunk.positions].to(dtype)
 
     def value_and_grad_(
         self, logits: Tensor, chunk: Chunk, dtype: torch.dtype, scale: Tensor | float | None
     ) -> tuple[Values, Tensor, None]:
         """The same, and `scale · dL/dz = scale · ω (P − Q)` (C, V) in `dtype`, in the memory of the
         logits."""
-        omega = factor = self.omega(chunk, logits.dtype)
+        omega = factor = None
+        if self.position_weight is not None:
+            omega = factor = self.position_weight[chunk.positions].to(logits.dtype)
         if logits.is_cuda:  # elsewhere all positions have a target
             factor = torch.ones_like(logits[:, 0]) if omega is None else omega
             factor = factor.where(chunk.has_target, 0)

@@ -340,8 +340,10 @@ class _LossOfBatch:
 
         is_weighed = chunk.has_target.to(p.dtype)
         is_weighed = is_weighed if scale is None else is_weighed * scale
-        omega = likelihood.omega(chunk, p.dtype)
-        pulled = is_weighed if omega is None else is_weighed * omega  # C, ω
+        omega = torch.ones_like(is_weighed)
+        if likelihood.position_weight is not None:
+            omega = likelihood.position_weight[chunk.positions].to(p.dtype)
+        pulled = is_weighed * omega  # C, ω
         ratio *= alpha * is_weighed[:, None]
         pushed = ratio.sum(1)  # C, α S
         at_target = pulled * grad_logits.gather(1, y)[:, 0] - pushed * nll.neg().exp_()
@@ -351,8 +353,7 @@ class _LossOfBatch:
         grad_logits.scatter_add_(1, tokens, ratio).scatter_(1, y, at_target[:, None])
 
         losses = nll if total is None else smoothed(nll, total, logits.size(1), smoothing)
-        losses = losses if omega is None else losses * omega
-        values = {"losses": losses + alpha * penalty, "nll": nll, term.logged: penalty}
+        values = {"losses": losses * omega + alpha * penalty, "nll": nll, term.logged: penalty}
         return values, grad_logits.to(dtype)
 
     def _shift(self, chunk: Chunk) -> tuple[Tensor, Tensor]:

@@ -115,6 +115,8 @@ class GatedCriterion(FairseqCriterion):
     """Names and decimals of what is logged beside loss, nll_loss and ppl."""
     counts_tokens: ClassVar[bool] = False
     """Does it keep a number for each token? Then all target languages need the same dictionary."""
+    on_weights_changed: Any = None
+    """A method that is called with optimizer and model after the optimizer's step."""
 
     def __init__(self, cfg: CriterionConfig, task: Any) -> None:
         super().__init__(task)
@@ -344,9 +346,6 @@ class GatedCriterion(FairseqCriterion):
             self.gating.commit_update()
         self.open_update = update_num
 
-    def on_weights_changed(self, optimizer: Any, model: Any) -> None:
-        """After the optimizer's step."""
-
     def checkpoint_state(self) -> dict[str, Any]:
         """Tensors and plain values to be saved; the same on every worker."""
         return {"gating": dict(self.gating.state_dict()), "open_update": self.open_update}
@@ -514,7 +513,8 @@ def _hook_updates(task: Any, listener: GatedCriterion) -> None:
         # all workers have seen all micro-batches; with --amp the gradient may still overflow
         listener.gating.sum_counts()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
-        listener.on_weights_changed(optimizer, model)
+        if listener.on_weights_changed is not None:
+            listener.on_weights_changed(optimizer, model)
         return result
 
     task.train_step, task.optimizer_step = train_step, optimizer_step
