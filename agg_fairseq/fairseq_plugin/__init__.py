@@ -22,8 +22,8 @@ While a criterion of this package trains:
 
 - atomic_saving: `checkpoint_utils.PathManager`, for the process: a killed training leaves no
   truncated checkpoint;
-- output_layer: `decoder.output_layer`, for a call of forward: the loss in place of the logits; while
-  a command scores a model, the features;
+- features: `decoder.output_layer`, for a call of forward: the loss in place of the logits; the logits
+  of a few positions, in the first batch and while a command scores a model;
 - freeze_rare, output_layer: a gradient hook on W; rows of W and its float32 copies.
 
 When a model with an output layer of this package is built (models/): `decoder.output_projection`

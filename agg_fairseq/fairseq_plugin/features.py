@@ -1,13 +1,12 @@
 """The features of a fairseq model, where what it returns is what its output layer makes of them:
 compared with what it returned, and never concluded from its class."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from .output_layer import replaced_output_layer
 
 COMPARED = 16  # positions of a batch
 
@@ -35,8 +34,38 @@ def features_if_plain(
     with torch.no_grad():
         given = log_probs(_few(kept[0]))
         returned = model.get_normalized_probs(output, log_probs=True)
-    is_plain = given.shape == returned.shape and torch.allclose(given, returned, 1e-5, 1e-5)
+    tolerance = max(1e-5, 8 * torch.finfo(kept[0].dtype).eps)
+    is_plain = given.shape == returned.shape and torch.allclose(
+        given.float(), returned.float(), tolerance, tolerance
+    )
     return kept[0] if is_plain else None
+
+
+@torch.no_grad()
+def is_plain(model: Any, net_input: dict[str, Any], log_probs: Callable[[Tensor], Tensor]) -> bool:
+    """Asks `features_if_plain`, without a trace in the model's buffers and in random numbers."""
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    with torch.random.fork_rng():
+        features = features_if_plain(model, net_input, log_probs)
+    for buffer, before in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    return features is not None
+
+
+@contextmanager
+def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Any]) -> Iterator[None]:
+    """Lets a decoder call `function` as its `output_layer`, if it has one."""
+    if not hasattr(decoder, "output_layer"):
+        yield
+        return
+    before = vars(decoder).get("output_layer")
+    decoder.output_layer = function
+    try:
+        yield
+    finally:
+        del decoder.output_layer  # so that the method of the class is found again
+        if before is not None:
+            decoder.output_layer = before
 
 
 def _few(features: Tensor) -> Tensor:

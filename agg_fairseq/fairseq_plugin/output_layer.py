@@ -6,19 +6,21 @@ replaced by `gated_linear`, and all behind it is the model's own.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ..checkpoints.fairseq_checkpoint import OUTPUT_NAMES
 from ..functional import Gates
 from ..functional.gated_linear import ReplacedLinear, gated_linear
 from ..modules import UnigramLinear
+from .features import replaced_output_layer
 
+OWN_METHODS = {"forward", "output_layer", "get_normalized_probs"}
 OWN_OUTPUT_LAYERS = (TransformerDecoderBase.output_layer, LSTMDecoder.output_layer)
 
 
@@ -65,33 +67,32 @@ class _Holder(nn.Module):
 
 
 def passes_features(model: Any) -> bool:
-    """Is the output of the model that of fairseq's own `output_layer`, whose input is the features?
-
-    Decided by the classes that define what follows the features; with a hook, the model may change
-    its logits.
-    """
+    """Are all methods from the features to the log-probabilities, and the layer between, fairseq's
+    own, without hooks? What else changes logits, such as an edited fairseq, is compared."""
     model = unwrapped(model)
-    decoder = model.decoder
-    methods = type(model).forward, type(decoder).forward
+    decoder, layer = model.decoder, output_layer(model)
+    methods = [type(one).forward for one in (model, decoder)]
+    methods += [type(one).get_normalized_probs for one in (model, decoder)]
     packages = {method.__module__.partition(".")[0] for method in methods}
-    is_hooked = any(one._forward_hooks for one in (model, decoder))
-    layer = output_layer(model)
+    is_changed = any(
+        one._forward_hooks or one._forward_pre_hooks or OWN_METHODS & vars(one).keys()
+        for one in (model, decoder, layer)
+    )
     is_linear = type(layer) in (nn.Linear, nn.Embedding) or isinstance(layer, UnigramLinear)
     has_own_layer = type(decoder).output_layer in OWN_OUTPUT_LAYERS
-    return packages <= {"fairseq", "agg_fairseq"} and not is_hooked and is_linear and has_own_layer
+    is_fairseq = packages <= {"fairseq", "agg_fairseq"} and has_own_layer
+    return is_fairseq and is_linear and not is_changed
 
 
-@contextmanager
-def replaced_output_layer(decoder: Any, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Lets a decoder call `function` as its `output_layer`, if it has one."""
-    if not hasattr(decoder, "output_layer"):
-        yield
-        return
-    decoder.output_layer = function
-    try:
-        yield
-    finally:
-        del decoder.output_layer  # so that the method of the class is found again
+def changes_when_read(layer: nn.Module) -> bool:
+    """Does a parametrization of W go on in each pass of a training?"""
+    if not parametrize.is_parametrized(layer):
+        return False
+    was_training = layer.training
+    layer.train()
+    first, second = layer.weight, layer.weight
+    layer.train(was_training)
+    return not first.equal(second)
 
 
 class Head(NamedTuple):
@@ -113,11 +114,8 @@ def loss_of_features(
         outputs.append(loss(features))
         return outputs[-1].loss
 
-    head.decoder.output_layer = output_layer
-    try:
+    with replaced_output_layer(head.decoder, output_layer):
         value = model(**net_input)[0]
-    finally:
-        del head.decoder.output_layer  # so that the method of the class is found again
     return outputs[-1]._replace(loss=value)
 
 
@@ -139,11 +137,14 @@ def gated_log_probs(
             raise NoOutputLayer(f"whose features do not fit the targets: {found}")
         return gated_linear(input, weight, bias, target, gates)
 
-    with ReplacedLinear(layer, project):
+    with parametrize.cached(), ReplacedLinear(layer, project):
         output = model(**net_input)
         log_probs = unwrapped(model).get_normalized_probs(output, log_probs=True)
     if not is_used:
-        raise NoOutputLayer("which does not multiply its features by its output embedding")
+        raise NoOutputLayer(
+            "which does not multiply its features by its output embedding, or does it again in the "
+            "backward pass, as checkpoint_wrapper around the decoder or its output layer"
+        )
     if log_probs.shape[:-1] != target.shape:
         found = f"{tuple(log_probs.shape)} and {tuple(target.shape)}"
         raise NoOutputLayer(f"whose log-probabilities do not fit the targets: {found}")

@@ -73,11 +73,12 @@ def gated_linear(
 
 
 class ReplacedLinear(TorchFunctionMode):
-    """While it is entered, `F.linear` with the weight of a layer is another function, `linear`."""
+    """While it is entered, `F.linear` with the weight of a layer is another function, `linear`; but
+    not where the backward pass calls it again, as in torch's checkpoint: it is not entered there."""
 
     def __init__(self, layer: nn.Module, linear: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.layer, self.linear = layer, linear
+        self.layer, self.linear, self.has_grad = layer, linear, torch.is_grad_enabled()
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Any = (), options: Any = None
@@ -86,8 +87,15 @@ class ReplacedLinear(TorchFunctionMode):
         if function is F.linear:
             weight = options["weight"] if "weight" in options else arguments[1]
             if weight is self.layer.weight:  # weight normalization makes it anew in each pass
-                function = self.linear
+                if torch.is_grad_enabled() == self.has_grad and not _is_checkpointed():
+                    function = self.linear
         return function(*arguments, **options)
+
+
+def _is_checkpointed() -> bool:
+    """Is this in torch's checkpoint that is not re-entrant, by the hooks that it installs?"""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return bool(hooks) and hooks[0].__module__ == "torch.utils.checkpoint"
 
 
 class _GatedLinear(torch.autograd.Function):

@@ -39,6 +39,7 @@ from fairseq.logging.meters import AverageMeter
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ...checkpoints.fairseq_checkpoint import STATE_KEY
 from ...data.binarized import excluded_tokens, training_counts
@@ -49,9 +50,11 @@ from ...gating import Gating
 from ...metrics import Geometry, geometry
 from .. import option
 from ..atomic_saving import write_checkpoints_atomically
+from ..features import is_plain
 from ..output_layer import (
     Head,
     NoOutputLayer,
+    changes_when_read,
     gated_log_probs,
     loss_of_features,
     output_layer,
@@ -191,13 +194,15 @@ class GatedCriterion(FairseqCriterion):
         One line and status 2 for a model that has no single output matrix.
         """
         head = self._heads.get(model)
-        if head is None:
-            head = self._heads[model] = self.find_head(model)
-        weight, bias = head.layer.weight, getattr(head.layer, "bias", None)
+        if is_first := head is None:
+            head = self._heads[model] = self.find_head(model, sample["net_input"])
         net_input, target, loss = sample["net_input"], sample["target"], self.training_loss
+        if gates is not None and not any(one.requires_grad for one in head.layer.parameters()):
+            self.refuse(model, "whose output embedding does not train")
         options["denominator"] = self.sample_size(sample)
         try:
             if head.passes_features:
+                weight, bias = head.layer.weight, getattr(head.layer, "bias", None)
                 return loss_of_features(
                     model,
                     net_input,
@@ -210,12 +215,16 @@ class GatedCriterion(FairseqCriterion):
                     "expected 0 for such a model"
                 )
             log_probs = gated_log_probs(model, net_input, head.layer, target, gates)
+            if is_first and log_probs[:, :1].logsumexp(-1).abs().max() > 0.01:
+                raise NoOutputLayer("whose get_normalized_probs gives other sums than 1")
+            weight = head.layer.weight  # weight normalization makes it in each pass
             return loss.from_logits(log_probs, weight, target, **options), weight
         except NoOutputLayer as problem:
             self.refuse(model, problem)
 
-    def find_head(self, model: Any) -> Head:
-        """The output layer of a model; one line and status 2 if it has no single output matrix."""
+    def find_head(self, model: Any, net_input: dict[str, Any]) -> Head:
+        """The output layer of a model, and whether it ends in it, which is compared for this input;
+        one line and status 2 if it has no single output matrix."""
         layer = output_layer(model)
         if isinstance(layer, FactorizedSoftmax):
             self.refuse(
@@ -225,7 +234,22 @@ class GatedCriterion(FairseqCriterion):
             )
         if layer is None:
             self.refuse(model, "which has no single output matrix")
-        return Head(unwrapped(model).decoder, layer, passes_features(model))
+        if changes_when_read(layer):
+            self.refuse(
+                model,
+                "whose output embedding changes each time that it is read, as by the spectral_norm "
+                "of torch's parametrizations",
+            )
+
+        def log_probs(features: Tensor) -> Tensor:
+            logits = functional.linear(features, layer.weight)
+            if (bias := getattr(layer, "bias", None)) is not None:
+                logits = logits + bias
+            return utils.log_softmax(logits, dim=-1)
+
+        model = unwrapped(model)
+        is_own = passes_features(model) and is_plain(model, net_input, log_probs)
+        return Head(model.decoder, layer, is_own)
 
     def refuse(self, model: Any, problem: object) -> NoReturn:
         """Ends the training in one line."""

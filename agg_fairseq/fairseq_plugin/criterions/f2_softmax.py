@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...errors import fail
 from ...f2 import FactorizedOutput, FactorizedSoftmax, factorized_cross_entropy
+from ..features import is_plain
 from ..output_layer import Head, loss_of_features, output_layer, unwrapped
 from .base import CriterionConfig, GatedCriterion
 
@@ -23,15 +24,23 @@ class F2SoftmaxCriterion(GatedCriterion):
 
     logged: ClassVar[dict[str, int]] = GatedCriterion.logged | {"class_nll": 3, "token_nll": 3}
 
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[Tensor, int, dict[str, Any]]:
+    def find_head(self, model: Any, net_input: dict[str, Any]) -> Head:
         layer = output_layer(model)
         if not isinstance(layer, FactorizedSoftmax):
             fail(
                 f"--criterion {self.cfg._name}: found a model without the factorized output layer; "
                 "expected --arch transformer_lm_f2… or transformer_f2…"
             )
+        if not is_plain(unwrapped(model), net_input, layer.log_prob):
+            self.refuse(model, "which changes what its factorized output layer gives")
+        return Head(unwrapped(model).decoder, layer, True)
+
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        if (head := self._heads.get(model)) is None:
+            head = self._heads[model] = self.find_head(model, sample["net_input"])
+        layer = head.layer
         target = sample["target"]
         # before the model runs, so that a GPU's numbers have arrived when the loss reads them
         sorted_targets = layer.classes.sort(target, self.padding_idx)
@@ -48,7 +57,6 @@ class F2SoftmaxCriterion(GatedCriterion):
                 sorted_targets=sorted_targets,
             )
 
-        head = Head(unwrapped(model).decoder, layer, True)
         found = loss_of_features(model, sample["net_input"], head, loss)
         values = {"losses": found.losses, "nll": found.nll}
         output = self.training_loss.complete(

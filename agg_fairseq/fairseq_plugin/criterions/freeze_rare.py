@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Optional
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.binarized import excluded_tokens
 from ...errors import fail
@@ -110,6 +110,8 @@ class FreezeRareCriterion(GatedCriterion):
         they build up no momentum, and do not enter the norm for gradient clipping."""
         if self.training and self.freezes_rows and self._is_frozen and self._frozen is None:
             weight = output_layer(model).weight
+            if not isinstance(weight, nn.Parameter) or not weight.requires_grad:
+                self.refuse(model, "whose output embedding is computed or does not train")
             rows = self.rare.to(weight.device).nonzero().squeeze(1)
             hook = weight.register_hook(lambda gradient: gradient.index_fill(0, rows, 0.0))
             self._frozen = weight, rows, weight.detach()[rows], hook
