@@ -45,7 +45,8 @@ def features_if_plain(
 def is_plain(model: Any, net_input: dict[str, Any], log_probs: Callable[[Tensor], Tensor]) -> bool:
     """Asks `features_if_plain`, without a trace in the model's buffers and in random numbers."""
     buffers = [buffer.clone() for buffer in model.buffers()]
-    with torch.random.fork_rng():
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
         features = features_if_plain(model, net_input, log_probs)
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)
