@@ -138,9 +138,8 @@ def test_the_demo_by_its_script(clone, words, tmp_path):
     folder = tmp_path / "demo"
     printed = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=folder)
     assert {"mle", "agg", "Δ agg", "mle-beta2-0.999"} < rows(printed.stdout).keys()
-    assert printed.stdout.splitlines()[-1] == str(folder / "report.html")
-    for picture in ("projection.png", "singular-values.png", "rare-tokens.png"):
-        assert (folder / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert f"{folder}/report.html has more." in printed.stdout.splitlines()[-1]
+    assert (folder / "projection.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     again = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=folder)
     assert again.stdout == printed.stdout and "training" not in again.stderr
     assert list(tmp_path.iterdir()) == [folder]
