@@ -7,18 +7,19 @@ its paper's numbers are in the table's file, ours in RUNS, of which further ones
 Changes are in percent for measures whose ratio counts, such as perplexities, otherwise in their
 unit. `sign` is what the paper says: up, down, or 0 for a change that stays below 3% or 0.1.
 A claim is reproduced if our change has this sign, with several seeds by more than two standard
-errors; a prediction is right if our mean is between `least` and `largest`. `--write` also writes
+errors; a prediction is right if our mean is between `least` and `largest`. --write also writes
 docs/results/claims.json, with COMMAND and the versions.
 """
 
 import argparse
 import csv
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agg_fairseq.columns import Metric
+from agg_fairseq.columns import METRICS, Metric
 from agg_fairseq.result import SeedValues, format_change, format_table
 
 from .results import ROOT, format_lines, surroundings
@@ -36,26 +37,34 @@ def read_claims() -> list[dict[str, str]]:
     return list(csv.DictReader(lines, delimiter="\t"))
 
 
+def find_metric(column: str) -> Metric:
+    """The measure of a column FILE/TITLE: of those whose title fits, the one that says most."""
+    title, fitting = column.partition("/")[2], []
+    for metric in METRICS.values():
+        pattern = re.escape(metric.title).replace(r"\ \{\}", r"( .*)?").replace(r"\{\}", ".*")
+        if re.fullmatch(pattern, title):
+            fitting.append(metric)
+    return max(fitting, key=lambda metric: len(metric.title))
+
+
 def paper_number(text: str) -> float:
     """A number of a paper's table, such as 8.48k."""
     return float(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
 
 
-def change_of(
-    claim: dict[str, str], runs: Sequence[Path]
-) -> tuple[Metric | None, float | None, SeedValues]:
-    """The measure, the paper's change and ours; None for what was not measured or has no number."""
+def changes(claim: dict[str, str], runs: Sequence[Path]) -> tuple[SeedValues, SeedValues]:
+    """The paper's change, if it has numbers, and ours, by seed."""
+    is_relative = find_metric(claim["column"]).relative
     _, columns, papers = read_table(ROOT / "scripts" / f"{claim['table']}.tsv")
     pair = [claim["row"], claim["base"]]
-    (metric,), cells = read_cells([claim["column"]], pair, runs, {})
-    is_relative = metric is not None and metric.relative
-    row, base = (cells[name][0] for name in pair)
-    numbers = []
+    _, cells = read_cells([claim["column"]], pair, runs, {})
+    theirs, ours = [], []
     for name in pair:
         texts = papers.get(name, [])[columns.index(claim["column"]) :][:1]
-        numbers.append(SeedValues({"": paper_number(texts[0])} if texts else {}))
-    paper = numbers[0].change(numbers[1], relative=is_relative)
-    return metric, paper.mean if paper.numbers else None, row.change(base, relative=is_relative)
+        theirs.append(SeedValues({"": paper_number(texts[0])} if texts else {}))
+        ours.append(cells[name][0])
+    paper, measured = (row.change(base, relative=is_relative) for row, base in (theirs, ours))
+    return paper, measured
 
 
 def is_reproduced(sign: str, ours: SeedValues, is_relative: bool) -> str:
@@ -78,38 +87,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines: list[list[str]] = []
     rows: list[dict[str, Any]] = []
     for claim in read_claims():
-        metric, paper, ours = change_of(claim, options.runs)
+        name, metric = claim["claim"], find_metric(claim["column"])
+        paper, ours = changes(claim, options.runs)
         least, largest = float(claim["least"]), float(claim["largest"])
-        if metric is None or not ours.numbers:
-            lines.append([claim["claim"], "", "not run", "", "", ""])
-            continue
         unit = "%" if metric.relative else ""
-        shown = [f"{value:+g}{unit}".replace("-", "−") for value in (least, largest)]
-        papers = SeedValues({} if paper is None else {"": paper})
-        lines.append(
-            [
-                claim["claim"],
-                format_change(papers, metric) or "",
-                format_change(ours, metric) or "",
-                " to ".join(shown),
-                is_reproduced(claim["sign"], ours, metric.relative),
-                "yes" if least <= ours.mean <= largest else "no",
-            ]
-        )
-        rows.append({"name": [claim["claim"], "mean"], "predicted": [least, largest]})
-        if paper is not None:
-            rows[-1]["paper"] = paper
+        cells = [
+            format_change(paper, metric) or "",
+            "not run",
+            f"{least:+g}{unit} to {largest:+g}{unit}",
+        ]
+        verdicts = ["", ""]
+        rows.append({"name": [name, "mean"], "predicted": [least, largest]})
+        if paper.numbers:
+            rows[-1]["paper"] = paper.mean
+        if ours.numbers:
+            cells[1] = format_change(ours, metric) or ""
+            verdicts[0] = is_reproduced(claim["sign"], ours, metric.relative)
+            verdicts[1] = "yes" if least <= ours.mean <= largest else "no"
         for seed, value in enumerate(ours.by_seed.values(), start=1):
-            if isinstance(value, float | int):
-                rows.append({"name": [claim["claim"], str(seed)], "miniature": value})
+            rows.append({"name": [name, str(seed)], "miniature": value})
+        lines.append([name, *(cell.replace("-", "−") for cell in cells), *verdicts])
     print(format_table(HEADER, lines))
+    run = sum(line[2] != "not run" for line in lines)
     reproduced, right = ([line[index] for line in lines].count("yes") for index in (4, 5))
-    print(f"\n{len(lines)} claims: {reproduced} reproduced, {right} as predicted")
+    print(f"\n{len(lines)} claims, {run} run: {reproduced} reproduced, {right} as predicted")
     if options.write is not None:
         values = {
             "facts": {"command": options.write, **surroundings()},
             "labels": ["", "seed"],
-            "columns": ["paper", "miniature", "predicted"],
+            "columns": HEADER[1:4],
             "rows": rows,
         }
         path = ROOT / "docs" / "results" / "claims.json"

@@ -28,9 +28,7 @@ def test_the_recipe_leads_from_a_text_to_a_report(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "--agg-window" in done.stdout or "K = 2N" in done.stdout
-    rows = re.findall(
-        r"^\| (runs/\S+|mle\S*|agg\S*|longer\S*)", done.stdout, re.M
-    )
+    rows = re.findall(r"^\| (runs/\S+|mle\S*|agg\S*|longer\S*)", done.stdout, re.M)
     assert len(rows) >= 3, done.stdout
     report = (tmp_path / "report.html").read_text()
     assert "mle" in report and "agg" in report
