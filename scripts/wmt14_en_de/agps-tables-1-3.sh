@@ -8,7 +8,7 @@
 #            agps-big-mle, -cosreg, -agps (agps-big.yaml), at SIZE=paper alone. Figure 1, embeddings in the first updates:
 #            agps-early, the beginning of agps-base-mle. Figure 2, inner products within the groups, rare words frozen until
 #            update 8,000 of 24,000: agps-until
-#   takes    71 to 91 hours of an H200: 2.6 to 4.0 each, big 17 to 20; 97 GB
+#   takes    71 to 91 hours of an H200: 2.6 to 4.0 each, big 17 to 20; 91 GB
 #   differs  the paper trains "until convergence", and says 8,192 tokens per batch, not how many batches an update has. Frozen
 #            is what makes up less than 1e-6 of the target tokens; the paper says "roughly", and not of which side. Measured as
 #            in agg-table-7.sh, with beam 4 and fairseq's penalty of 0.6, which is not that of Vaswani et al.; the paper says
