@@ -42,7 +42,7 @@ def test_what_is_not_the_corpus_is_named(tmp_path):
         ("--from", "raw.zip", "raw.zip: found no wiki.train.tokens and no train-*.parquet; expect"),
         ("--from", "damaged.zip", "damaged.zip: found no archive that can be unpacked"),
         ("--from", "my files, é", "my files, é'; expected letters, digits and /._+=- only"),
-        ("--tokenizer=gpt2", "--vocabulary=9", "--vocabulary: found it with gpt2"),
+        ("--lines", "few", "--vocabulary, --lines: expected whole numbers"),
         ("--form", "x", "found --form; expected --from --tokenizer"),
     ):
         error = refused("wikitext2", "--output=out", option, value, cwd=tmp_path)

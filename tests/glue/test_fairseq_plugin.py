@@ -301,4 +301,6 @@ def test_the_pages_name_every_criterion():
         named = set(re.findall(rf"--{option} (\w+)", text))
         assert len(named) > 3 and named <= set(registry), option
     ours = {name for name, one in CRITERION_REGISTRY.items() if one.__module__.startswith("agg_f")}
-    assert "agg" in ours and ours <= set(re.findall(r"(\w+)`", README.read_text(encoding="utf-8")))
+    assert "agg" in ours and ours <= set(
+        re.findall(r"(?:`|--criterion )(\w+)", README.read_text(encoding="utf-8"))
+    )
