@@ -60,8 +60,8 @@ class GatedHead(TrainerCallback):
 
     Position t predicts label t + 1 in models whose `forward` calls `self.loss_function`, unless it
     is that of masked language models; in all others (T5, BART, Whisper, BERT), which compute a loss
-    of their own, label t. The first backward pass checks it: the gradient of a likelihood is
-    largest at the target.
+    of their own, label t. The first backward pass whose labels can tell checks it: the gradient of
+    a likelihood is lowest at the target.
 
     Args:
         model: of transformers, with a linear output layer, tied or not, with or without bias; or of
@@ -96,6 +96,7 @@ class GatedHead(TrainerCallback):
         self._updates_of_epoch: int | None = None
         gating.is_trained_by = self._is_trained_by
         self._is_used = self._is_checked = False
+        self._other: Tensor | None = None  # labels in the other alignment than the targets
         self._has_told_beta2 = self._has_told_labels = False
         self._signature = inspect.signature(model.forward)
         bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
@@ -158,9 +159,11 @@ class GatedHead(TrainerCallback):
                 "GatedHead: the output embedding does not train, so that there is no gradient to "
                 "gate; unfreeze it (with PEFT: modules_to_save of the active adapter)"
             )
-        if target is None and self._shifts:
-            target = F.pad(labels, (0, 1), value=IGNORED_LABEL)[..., 1:]
-        target = (labels if target is None else target).to(head.weight.device)
+        if target is None:
+            target, other = F.pad(labels, (0, 1), value=IGNORED_LABEL)[..., 1:], labels
+            target, other = (target, other) if self._shifts else (other, target)
+            self._other = other.to(head.weight.device)
+        target = target.to(head.weight.device)
         self._is_used, gates = False, self.gating(target)
         mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
         attributes, before = vars(head), vars(head).get("forward")
@@ -198,8 +201,9 @@ class GatedHead(TrainerCallback):
             self._check_workers(features)
         self._is_used, target = True, target.reshape(positions)
         logits = gated_linear(features, weight, bias, target, gates)
-        if not self._is_checked and logits.requires_grad:
-            logits.register_hook(functools.partial(self._check_targets, target))
+        if not self._is_checked and logits.requires_grad and self._other is not None:
+            other = self._other.reshape(positions)
+            logits.register_hook(functools.partial(self._check_targets, target, other))
         return logits
 
     def _check_rows(self, weight: Tensor) -> None:
@@ -222,16 +226,19 @@ class GatedHead(TrainerCallback):
                     'their own, such as mesh["dp"].get_group()'
                 )
 
-    def _check_targets(self, target: Tensor, gradient: Tensor) -> None:
-        """Called with dL/dlogits (..., V) of the first backward pass."""
-        self._is_checked = True
-        has_target = (target >= 0) & (target < gradient.size(-1))
-        magnitude = gradient.gather(-1, target.where(has_target, 0)[..., None]).squeeze(-1).abs()
-        is_other = (magnitude < torch.linalg.vector_norm(gradient, torch.inf, dim=-1)) & has_target
-        if 2 * is_other.sum() > has_target.sum():
+    def _check_targets(self, target: Tensor, other: Tensor, gradient: Tensor) -> None:
+        """Called with dL/dlogits (..., V) of backward passes, until one decides: of the positions
+        whose labels t and t + 1 differ, most have their lowest gradient, as a likelihood has at its
+        target, at one of them."""
+        lowest = gradient.argmin(-1)
+        differs = (target != other) & gradient.any(-1)
+        right, wrong = (2 * (differs & (lowest == one)).sum() for one in (target, other))
+        self._is_checked = bool(right > differs.sum())
+        if wrong > differs.sum():
+            found, taken = ("t", "t + 1") if self._shifts else ("t + 1", "t")
             raise UserError(
-                f"GatedHead: expected a loss by which position t predicts label t + {self._shifts:d}, "
-                f"as in {type(self.model).__name__} itself, found another; it is not supported"
+                f"GatedHead: found a loss by which position t predicts label {found}; expected {taken} "
+                f"for {type(self.model).__name__}, by what its forward calls; it is not supported"
             )
 
     # The updates of a training

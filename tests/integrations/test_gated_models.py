@@ -43,7 +43,7 @@ def build_model(kind):
     ("make", "change", "more", "message"),
     [
         (lambda: build_model(Fused), None, {}, "has not called its output layer"),
-        (lambda: build_model(Aligned), None, {}, r"position t predicts label t \+ 1, as in"),
+        (lambda: build_model(Aligned), None, {}, r"predicts label t; expected t \+ 1"),
         (untied, None, {"logits_to_keep": 4}, r"positions \(3, 4\) for the labels \(3, 12\)"),
         (untied, lambda model: model.lm_head.requires_grad_(False), {}, "does not train"),
         (untied, lambda model: model.resize_token_embeddings(64), {}, "found 64 rows in the output"),
@@ -59,6 +59,21 @@ def test_refused_in_the_first_step(make, change, more, message):
         model(**batch(), **more).loss.backward()
     gated.remove()
     assert model(**batch()).loss.isfinite()
+
+
+def test_labels_that_do_not_tell_the_alignment_do_not_decide_it():
+    """No label at all, and a loss without labels; then a run of one token, of which the end tells."""
+    model, given = build_model(Aligned), batch()
+    gated_head(model, rare_fraction=0.3)
+    same = torch.full_like(given["labels"], 3)
+    model(given["input_ids"], torch.full_like(same, -100)).logits.logsumexp(-1).sum().backward()
+    with pytest.raises(UserError, match=r"predicts label t; expected t \+ 1"):
+        model(given["input_ids"], same).loss.backward()
+    model = gpt2()
+    gated_head(model, rare_fraction=0.3)
+    log_probs = model(**given).logits.log_softmax(-1)
+    (log_probs.exp() * log_probs).sum().backward()  # an entropy, of no label
+    model(**given).loss.backward()
 
 
 def test_an_update_has_one_step_and_an_end(caplog):
