@@ -43,7 +43,7 @@ def test_what_is_not_the_corpus_is_named(tmp_path):
         ("--from", "damaged.zip", "damaged.zip: found no archive that can be unpacked"),
         ("--from", "my files, é", "my files, é'; expected letters, digits and /._+=- only"),
         ("--lines", "few", "--vocabulary, --lines: expected whole numbers"),
-        ("--form", "x", "found --form; expected --from --tokenizer"),
+        ("--form", "x", "found --form; expected --from --lines --tokenizer"),
     ):
         error = refused("wikitext2", "--output=out", option, value, cwd=tmp_path)
         assert error.startswith("prepare: error: ") and said in error, error
