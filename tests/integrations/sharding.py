@@ -154,7 +154,7 @@ def main(folder):
         try:
             parallel_in_tensors(is_told=False)
         except ValueError as error:
-            assert "expected process_group, the workers with batches of their own" in str(error)
+            assert "expected process_group of the rule, the workers with batches" in str(error)
         else:
             raise AssertionError("the same batch was counted twice")
         dist.destroy_process_group()
