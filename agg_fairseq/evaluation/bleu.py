@@ -82,8 +82,7 @@ def bleu(
                 (texts, how), (own, _) = _detokenized(texts, moses), _detokenized(own, moses)
             if log is first:
                 same = corpus_bleu(own, references, tokenize=tokenize)
-                if same.hypothesis_length >= 4 * len(own):  # of shorter ones, 4-grams say nothing
-                    _check_reference(reference, log.path, same)
+                _check_reference(reference, log.path, same, len(own))
             plain = corpus_bleu(texts, references, tokenize=tokenize)
             settings["sacrebleu"] = f"{how},[{plain.signature}]"
         rows[name] = {
@@ -113,9 +112,10 @@ def _check(log: Translations) -> None:
         )
 
 
-def _check_reference(reference: str | Path | None, log: str, same: Bleu) -> None:
-    """Raises UserError for another text than that of a log, by the score of its T lines."""
-    if same.score < SAME_TEXT:
+def _check_reference(reference: str | Path | None, log: str, same: Bleu, lines: int) -> None:
+    """Raises UserError for another text than that of a log, by the score of its T lines, if these have
+    4-grams on average."""
+    if same.score < SAME_TEXT and same.hypothesis_length >= 4 * lines:
         raise UserError(
             f"{reference}: found a sacreBLEU of {same.score:.2f} with the T-… lines of {log}; "
             "expected the target side of the split, and --tokenize for a language without spaces"

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from agg_fairseq.errors import UserError
 from agg_fairseq.gating import AgpsGating
 from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer, untied
 
@@ -153,7 +154,7 @@ def main(folder):
         assert parallel_in_tensors(is_told=True)
         try:
             parallel_in_tensors(is_told=False)
-        except ValueError as error:
+        except UserError as error:
             assert "expected process_group of the rule, the workers with batches" in str(error)
         else:
             raise AssertionError("the same batch was counted twice")
