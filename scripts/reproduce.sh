@@ -28,4 +28,5 @@ for file in "${files[@]}"; do
   say "$number of ${#files[@]}: $(basename -- "$file" .sh)"
   bash "$file" ${options[@]+"${options[@]}"}
 done
-case " $*${DRY_RUN:+ dry} " in *' dry '*) ;; *' all '*) in_venv scripts.claims "${RUNS:-runs/${SIZE:-paper}}" ;; esac
+if [ -n "${DRY_RUN:-}" ]; then exit; fi
+case " $* " in *' all '*) in_venv scripts.claims "${RUNS:-runs/${SIZE:-paper}}" ;; esac
