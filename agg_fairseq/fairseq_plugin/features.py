@@ -27,6 +27,8 @@ def features_if_plain(
     try:
         with replaced_output_layer(model.decoder, few_positions):
             output = model(**net_input)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError:  # it wants logits of all positions
         return None
     if len(kept) != 1:

@@ -107,10 +107,8 @@ class WindowGating(Gating):
         one update more. None where there is no update."""
         counter = self.counter
         appearances, updates = counter.appearances, counter.updates
-        key: Any = (
-            counter.changes,
-            appearances.device,
-        )  # the same for all micro-batches of an update
+        # the same for all micro-batches of an update
+        key: Any = (counter.changes, appearances.device)
         if self.count_current_batch:
             current, key = counter.current.clone(), None
             self.sum_over_workers(current)
