@@ -1,7 +1,7 @@
 """A device "cuda" on any machine: tensors that say they are there, and whose numbers are on the CPU.
 
-Under `PretendCuda`, an operation on tensors of two devices fails as it does on a GPU, and what the
-host has to wait for is counted. Everything is computed, so that results can be compared.
+Under `PretendCuda`, an operation on tensors of two devices fails as it does on a GPU. Everything is
+computed, so that results can be compared.
 """
 
 import pytest
@@ -12,9 +12,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 CUDA = torch.device("cuda", 0)  # torch may know no "cuda" without its number
 INDEXING = ("index", "index_put", "index_put_")  # take their indices from the CPU too
-WAITING = ("_local_scalar_dense", "nonzero", "equal", "_unique2", "bincount", "masked_select")
-REFUSED = ("cumsum", "nll_loss2d_forward")
-"""By torch.use_deterministic_algorithms on CUDA; `cumsum` of floating-point numbers."""
 
 
 class Pretended(torch.Tensor):
@@ -62,28 +59,23 @@ def unwrapped(value):
 
 
 class Event:
-    """An event in the stream of a device. Whatever the host waited for since, it is over."""
-
-    def __init__(self, device):
-        self.device, self.before = device, device.waits
+    """The stream of a device, and an event in it: over at once."""
 
     def record_event(self):
         return self
 
     def synchronize(self):
-        self.device.waits += self.device.waits == self.before
+        pass
 
 
 class PretendCuda(TorchDispatchMode):
     """Runs operations on `Pretended` tensors, and makes them where a device is asked for."""
 
-    waits = 0  # how often the host had to wait for the device
-
     def __enter__(self):
         torch._C._ensureCUDADeviceGuardSet()  # one that does nothing, as for FakeTensorMode
         self.replaced = pytest.MonkeyPatch()
         self.replaced.setattr(torch.cuda, "_lazy_init", lambda: None)
-        self.replaced.setattr(torch.cuda, "current_stream", lambda device: Event(self))
+        self.replaced.setattr(torch.cuda, "current_stream", lambda device: Event())
         self.replaced.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
         return super().__enter__()
 
@@ -101,19 +93,8 @@ class PretendCuda(TorchDispatchMode):
         devices = {isinstance(one, Pretended) for one in checked if one.dim()}
         if len(devices) > 1 and name not in ("copy_", "_to_copy"):
             raise RuntimeError(f"{name}: expected all tensors on one device, found cuda and cpu")
-        is_deterministic = torch.are_deterministic_algorithms_enabled()
-        if is_on_cuda and is_deterministic and name in REFUSED and tensors[0].is_floating_point():
-            raise RuntimeError(f"{name} does not have a deterministic implementation")
         to = torch.device(options["device"]) if options.get("device") is not None else None
         to = CUDA if to is not None and to.type == "meta" else to  # autograd's, of a `Pretended`
-        is_mask = name in INDEXING and any(
-            one.dtype == torch.bool and one.dim() for one in tensors[1:]
-        )
-        is_moved = name == "_to_copy" and to is not None and (to.type == "cuda") != is_on_cuda
-        is_copied = name == "copy_" and len(devices) > 1
-        is_awaited = not (options.get("non_blocking") or (is_copied and arguments[2:] == (True,)))
-        self.waits += is_on_cuda and (name in WAITING or is_mask)
-        self.waits += (is_moved or is_copied) and is_awaited
         if to is not None:
             is_on_cuda, options["device"] = to.type == "cuda", torch.device("cpu")
         given, named = tree_map(unwrapped, (arguments, options))

@@ -8,31 +8,21 @@ import torch
 
 
 class EmbeddingAdam(torch.optim.Optimizer):
-    """AdamW with one second moment v for all rows of an embedding, in groups of parameters with
-    `"coupled": True`: Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3).
+    """fairseq's `adam`, with one second moment v for all rows of an embedding, in groups of
+    parameters with `"coupled": True`: Coupled Adam (Stollenwerk & Stollenwerk, ACL 2025, Sec. 3).
 
         v ← β₂ v + (1 − β₂) mean_k g_k²
 
     The gradients g_k of a softmax likelihood into the rows of W sum to zero; divided by one √v, the
-    steps do too, so that the mean row stays where it is. (With a v for each row, that of a rare
-    token decays between its appearances, see `functional.adam_memory`; a larger β₂ in a group of
-    its own helps, with any Adam.)
+    steps do too, so that the mean row stays where it is.
 
-    All other parameters are trained exactly as by fairseq's `adam`: as by `torch.optim.AdamW`, but
-    that epsilon is added before the bias correction: the denominator is `sqrt(v) + ε`, with a step
-    size of `lr · sqrt(1 − β₂ᵗ) / (1 − β₁ᵗ)`. Half-precision parameters are updated in float32 and
-    rounded; their state is float32.
+    The update is that of `torch.optim.AdamW`, but that epsilon is added before the bias correction.
+    Half-precision parameters are updated in float32 and rounded; their state is float32.
 
     Args:
-        params: parameters, or groups of them. Coupled groups contain embedding matrices, (V, D)
-            each: the output embedding, tied or not.
-        lr: learning rate.
-        betas: decay rates of the first and the second moment, in [0, 1).
-        eps: added to the denominator.
-        weight_decay: decoupled, multiplied by the learning rate.
-
-    Raises:
-        ValueError: an option is out of its range, or a coupled parameter is no matrix.
+        params: parameters, or groups of them. Coupled groups contain matrices, (V, D) each; other
+            shapes are a ValueError.
+        lr, betas, eps, weight_decay: as of `torch.optim.AdamW`.
 
     Examples:
         >>> hidden, output = torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False)
@@ -42,8 +32,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
         >>> optimizer.step()
     """
 
-    # asked by fairseq: half-precision parameters are updated in float32
-    supports_memory_efficient_fp16 = True
+    supports_memory_efficient_fp16 = True  # asked by fairseq
 
     def __init__(
         self,
@@ -59,25 +48,16 @@ class EmbeddingAdam(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        for name in ("lr", "eps", "weight_decay"):
-            if not group[name] >= 0:
-                raise ValueError(f"expected {name} of at least 0, got {group[name]}")
-        for beta in group["betas"]:
-            if not (isinstance(beta, float | int) and 0 <= beta < 1):
-                raise ValueError(f"expected betas in [0, 1), got {beta}")
         for parameter in group["params"] if group["coupled"] else ():
             if parameter.ndim != 2:
                 raise ValueError(
                     "expected coupled parameters of shape (V, D), got one of shape "
-                    f"{tuple(parameter.shape)}, as the flat ones that FSDP1 and ZeRO make; FSDP2 "
-                    "keeps matrices"
+                    f"{tuple(parameter.shape)}, as the flat ones that FSDP1 and ZeRO make"
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state of this optimizer; it stays in float32, where torch casts it to the dtype
-        of the parameter. In float16 most second moments would become 0."""
-        if any("coupled" not in group for group in state_dict["param_groups"]):
-            raise ValueError("expected the state of an EmbeddingAdam, got another optimizer's")
+        """Loads a state, which stays in float32. torch casts it to the dtype of the parameter: in
+        float16 most second moments would become 0."""
         super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for parameter, key in zip(group["params"], saved["params"], strict=True):
@@ -111,7 +91,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
         coupled: bool,
         **_: Any,
     ) -> None:
-        """The update of fairseq's `adam`."""
+        """The update of one parameter, in place."""
         dtype = torch.promote_types(parameter.dtype, torch.float32)
         # copies, or the parameter itself
         weight, gradient = parameter.to(dtype), gradient.to(dtype)

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.commands import changed, read_result, save_model
-from tests.conftest import BIN, ROOT, SMALL_LM, TRAINING, USER_DIR, called, run_command
+from tests.commands import read_result
+from tests.conftest import ROOT, SMALL_LM, TRAINING, USER_DIR, called, run_command
 from tests.small_trainings import EVERY_CRITERION, FAMILIES
 
 AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
@@ -40,25 +40,6 @@ def test_checkpoints_in_stock_eval_lm(lm_data, lm_runs, tmp_path):
         options = ("--save-dir", tmp_path / name, "--max-update", 4, "--disable-validation")
         called("train", lm_data, *base, *TRAINING, *options, *criterion)
         assert perplexity_of_fairseq(lm_data, tmp_path / name / "checkpoint_last.pt", *more) < 80
-
-
-@pytest.mark.slow
-def test_a_calibrated_model_is_calibrated_again(lm_data, tmp_path):
-    """In a process that has not trained; also of an architecture with sizes, and with W as old
-    versions name it."""
-
-    def rewrite_old(state):
-        state["model"]["decoder.embed_out"] = state["model"].pop("decoder.output_projection.weight")
-
-    first, second = tmp_path / "first.pt", tmp_path / "second.pt"
-    model = save_model(tmp_path / "model.pt", lm_data, "--arch", "transformer_lm_gpt")
-    old = changed(model, tmp_path / "old.pt", rewrite_old)
-    run_command("agg-fairseq", "calibrate", old, "--data", lm_data, "-o", first)
-    again = ("calibrate", first, "--data", lm_data, "-o", second, "--json", tmp_path / "json")
-    run_command(BIN / "python", "-m", "agg_fairseq", *again)
-    expected = read_result(tmp_path / "json")["calibrated"]["perplexity"]["total"]
-    found = perplexity_of_fairseq(lm_data, second, "--user-dir", USER_DIR, split="valid")
-    assert found == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Scripts of tables: what is done once, what is refused and when, dry runs, several seeds, and the
 index."""
 
-import json
 import os
 import re
 import shutil
@@ -137,20 +136,6 @@ def test_a_training_that_fails_is_named_and_starts_no_other(clone, prepared_data
     assert failed.returncode == 2 and not failed.stdout
     assert "training mle failed; its output is in" in failed.stderr
     assert failed.stderr.count(": training ") == 2
-
-
-def test_several_seeds_are_averaged(clone, prepared_data, tmp_path):
-    given = {"SIZE": "tiny", "DATA": prepared_data, "MODELS": "words-mle words-cosreg", "JOBS": 2}
-    values = []
-    for seed in (1, 2):
-        runs = tmp_path / f"seed-{seed}"
-        clone.run("wikitext103/agps-table-4.sh", *LM, SEED=seed, RUNS=runs, **given)
-        result = json.loads((runs / "words-mle" / "frequency.json").read_text())
-        values.append(result["rows"][0]["perplexity"]["total"])
-    python, table = clone.root / ".venv/bin/python", "scripts/wikitext103/agps-table-4.tsv"
-    command = [python, "scripts/table.py", table, *sorted(tmp_path.iterdir())]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert rows(printed)["words-mle"][7].startswith(f"{sum(values) / 2:.2f} ± ")
 
 
 def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):

@@ -58,14 +58,3 @@ def test_without_a_compiler(copy, no_wheel):
     # Both packages have the same files, so that the other one goes before this one is installed.
     removed = installed.index("uninstall --yes fairseq-fixed")
     assert 0 < removed < installed.index("--editable .[fairseq,")
-
-
-def test_a_linked_environment_is_left_as_it_is(copy):
-    (copy / "shared" / "bin").mkdir(parents=True)
-    shutil.copy(copy / "python", copy / "shared" / "bin" / "python")
-    (copy / ".venv").symlink_to(copy / "shared")
-    result = subprocess.run(
-        ["bash", copy / "scripts" / "setup.sh"], capture_output=True, text=True, timeout=1800
-    )
-    assert result.stdout == "setup: .venv is a link, and is used as it is\n"
-    assert result.returncode == 0 and not (copy / "installed").exists()

@@ -113,16 +113,6 @@ def test_tables_and_figures_of_papers(clone, runs, words, pairs, similar, name):
                     assert cell != "not run", printed
 
 
-def test_data_sets_of_words_that_are_missing_are_left_out(clone, runs, words, similar):
-    given = {"SIZE": "tiny", "RUNS": runs, "MODELS": "mle agg", "DATA": words, "AGG_DATA": runs}
-    (runs / "word-similarity").mkdir()
-    shutil.copy(similar / "word-similarity" / "RG65.txt", runs / "word-similarity")
-    made = clone.run("wikitext103/agg-table-3.sh", *LM, **given)
-    assert "left out MEN of Table 6: found no AGG_DATA/word-similarity/MEN.txt" in made.stderr
-    table = {line[0]: line for line in table_cells(made.stdout)}
-    assert table["mle"][-4:-2] != ["35.48", "not run"] and table["mle"][-1] == "not run"
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_an_experiment_of_ours(clone, words, name, tmp_path):
     given = {"SIZE": "tiny", "RUNS": tmp_path, "DATA": words, "MODELS": OURS[name]}

@@ -64,21 +64,6 @@ def test_the_text_is_known_by_its_content(tmp_path):
     assert "other settings" in refused("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
 
 
-def test_ids_of_gpt2(tmp_path, shared_data):
-    write_files(tmp_path / "given", TEXTS)
-    gpt2 = tmp_path / "data" / "downloads" / "gpt2_bpe"
-    shutil.copytree(shared_data / "gpt2-bpe", gpt2)
-    options = ("--from", "given", "--output=out")
-    prepare("wikitext103", *options, cwd=tmp_path)
-    bpe = read_bpe(tmp_path / "out")
-    assert bpe.pop("kind") == "gpt2"
-    for path in bpe.values():
-        assert (tmp_path / "out" / path).is_file()
-    (gpt2 / "vocab.bpe").write_text("#version: 0.2\nĠ t\n")
-    shutil.rmtree(tmp_path / "out")
-    assert "vocab.bpe: found another digest" in refused("wikitext103", *options, cwd=tmp_path)
-
-
 def test_wikitext_2_is_the_published_one(shared_data, tmp_path):
     """Of the copy at hand, the articles of the training part are in another order. The other parts
     have 60 articles each, by the script of F²-Softmax's Table 5."""
@@ -114,12 +99,3 @@ def test_a_text_and_another_one_in_its_tokens(tmp_path):
     (line,) = binarized(tmp_path / "same", "test")
     assert "<unk>" in line and "".join(line).replace("<unk>", "") == "▁role▁playing"
     assert "found no manifest.json there" in refused("text", "--tokens-of", "new", cwd=tmp_path)
-
-
-@pytest.mark.slow
-def test_the_documentation_of_python(tmp_path):
-    prepare("text", "--output=out", "--vocabulary=1000", cwd=tmp_path)
-    words = 0
-    for split in SPLITS:
-        words += len((tmp_path / "out" / "text" / split).read_text().split())
-    assert words > 100_000

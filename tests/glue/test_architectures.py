@@ -1,13 +1,10 @@
 """fairseq's transformers with another output layer, in its task, trainer and generator."""
 
 import argparse
-import copy
 import math
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
-from fairseq.trainer import Trainer
 from torch.testing import assert_close
 
 from agg_fairseq.checkpoints import Checkpoint
@@ -42,19 +39,6 @@ OF_LAYER = {
 }
 
 
-@pytest.mark.parametrize("name", OF_LAYER)
-@pytest.mark.parametrize("parent", ["transformer_lm", "transformer"])
-def test_every_architecture_of_the_parent_has_its_sizes(parent, name):
-    """But for those that end in an adaptive softmax."""
-    found = ARCH_MODEL_INV_REGISTRY[f"{parent}_{name}"]
-    for theirs in ARCH_MODEL_INV_REGISTRY[parent]:
-        ours = f"{parent}_{name}{theirs.removeprefix(parent)}"
-        if ours not in found:
-            assert theirs.endswith(("wiki103", "gbw"))
-        elif theirs != parent:
-            assert ARCH_CONFIG_REGISTRY[ours] is ARCH_CONFIG_REGISTRY[theirs]
-
-
 @pytest.mark.parametrize(
     ("name", "base", "tie"),
     [
@@ -76,16 +60,6 @@ def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, ti
     assert found.keys() - expected.keys() == OF_LAYER[name]
     for part, value in expected.items():
         assert found[part].equal(value), part
-
-
-def test_classes_that_are_there_are_kept_when_training_starts(lm_data):
-    """As of a checkpoint of other data."""
-    cfg, task, model, criterion = build(lm_data, *F2, base=F2_LM)
-    layer = model.decoder.output_projection
-    layer.assign(layer.class_of_token.flip(0))
-    expected = copy.deepcopy(model.state_dict())
-    Trainer(cfg, task, model, criterion).lr_step(1)
-    assert_close(model.state_dict(), expected, rtol=0, atol=0)
 
 
 def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):

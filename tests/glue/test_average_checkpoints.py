@@ -66,13 +66,12 @@ def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
     assert found == newest
 
 
-@pytest.mark.parametrize("reset", [True, False])
-def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys, reset):
-    """Loads it as --finetune-from-model and --restore-file do, for another criterion."""
+def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
+    """Loads it as --restore-file does, for another criterion."""
     path = tmp_path / "average.pt"
     run(capsys, "average-checkpoints", trained, "--last", 3, "--output", path)
     trainer = Trainer(*build(lm_data, "--criterion", "mle", TIED))
-    trainer.load_checkpoint(str(path), reset, reset, reset_meters=reset)
+    trainer.load_checkpoint(str(path))
     assert_close(trainer.model.state_dict(), Checkpoint(path).parameters)
 
 

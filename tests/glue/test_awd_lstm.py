@@ -8,10 +8,8 @@ import math
 import random
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.utils import import_user_module
 from torch.nn import functional
 from torch.testing import assert_close
@@ -147,20 +145,6 @@ def test_rows_continue_each_other(seed):
         assert torch.equal(torch.cat(read, dim=1), torch.arange(1000).view(10, 100))
 
 
-def test_lengths_are_random_around_the_mean():
-    """end_to_end/test_resume.py says that they repeat with the seed."""
-    data, lengths = stream(200_000, 70, seed=1), []
-    for epoch in range(1, 40):
-        data.set_epoch(epoch)
-        lengths.append(np.diff(data.bounds)[:-1])
-    assert not np.array_equal(lengths[0], lengths[38])
-    lengths = np.concatenate(lengths)
-    short = lengths < 52
-    assert short.mean() == pytest.approx(0.05, abs=0.01) and lengths.min() >= 5
-    assert lengths[~short].mean() == pytest.approx(69.5, abs=0.2)
-    assert lengths[~short].std() == pytest.approx(5, abs=0.2)
-
-
 def test_the_state_is_carried_over_batches(lm_data):
     cfg, task, model, _ = build(lm_data, "--criterion", "mle", *PLAIN, base=AWD)
     itr = task.get_batch_iterator(task.dataset("train"), max_sentences=4, seed=1).next_epoch_itr()
@@ -196,25 +180,6 @@ def test_the_learning_rate_follows_the_length(lm_data):
     assert trainer.get_lr() == 5
     assert log["activation_penalty"] == pytest.approx(penalty.item(), abs=1e-4)
     assert log["nll_loss"] == pytest.approx(float(nll) / math.log(2), abs=2e-3)
-
-
-def test_the_average_is_validated_and_saved(lm_data, tmp_path):
-    """The example of `NTASGD` has its numbers; end_to_end/test_resume.py says that training goes on
-    from the weights."""
-    options = ("--criterion", "mle", *NT_ASGD, "--asgd-patience", "0", "--save-dir", tmp_path)
-    trainer, iterator = build_trainer(lm_data, *options, base=AWD)
-    optimizer = trainer.optimizer.optimizer
-    for batch in list(iterator.next_epoch_itr())[:4]:
-        trainer.train_step([batch])
-        assert not optimizer.swapped
-    trainer.begin_valid_epoch(1)
-    assert optimizer.swapped
-    trainer.cfg.checkpoint.no_save = False
-    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, iterator, 3.0)
-    saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
-    for name, parameter in trainer.model.named_parameters():
-        assert saved["model"][name].equal(parameter)
-    assert optimizer.swapped and optimizer.param_groups[0]["losses"] == [3.0]
 
 
 def exact_perplexity(path, data, cache=None):

@@ -1,17 +1,15 @@
 """The `agg-fairseq` command, called in this process: errors, files, help."""
 
 import io
-import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from agg_fairseq.cli.main import EVAL_PACKAGES, main
+from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import unique_names
 from tests.commands import changed, diverge, refused, run
-from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -65,18 +63,14 @@ def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
 
 
 def test_only_own_files_are_written_over(good_checkpoint, lm_data, tmp_path, capsys, monkeypatch):
-    """Replaces a checkpoint only by a checkpoint, and so on."""
+    """Replaces numbers only by numbers, and so on."""
     monkeypatch.chdir(tmp_path)
     texts = ("generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5)
     calibrate = ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test")
-    picture = ("plot", "singular-values", good_checkpoint, "-o")
-    forced = (*calibrate, "--force", "-o")
     for name, *command in (
         ("numbers", "isotropy", good_checkpoint, "--json"),
-        ("checkpoint", *forced),
         ("texts", *texts, "--max-texts", 1, "-o"),
-        ("p.png", *picture),
-        ("p.pdf", *picture),
+        ("p.png", "plot", "singular-values", good_checkpoint, "-o"),
     ):
         file, other = Path(name), '{"model_type": "gpt2"}'
         file.write_text(other)
@@ -86,23 +80,11 @@ def test_only_own_files_are_written_over(good_checkpoint, lm_data, tmp_path, cap
         for _ in range(2):
             run(capsys, *command, name)
     for *command, words in (
-        (*calibrate, "-o", "checkpoint", "checkpoint: found a file; add --force to replace it"),
-        (*forced, "numbers", "--output: found numbers, a file"),
+        (*calibrate, "-o", "texts", "texts: found a file; add --force to replace it"),
+        (*calibrate, "--force", "-o", "numbers", "--output: found numbers, a file"),
         (*texts, "-o", "texts", "--json", "./texts", "--json: found the file of --output"),
     ):
         assert words in refused(capsys, *command)
-
-
-def test_missing_packages_are_in_the_extras():
-    required = set(re.findall(r'"([\w-]+)[">=]', (ROOT / "setup.py").read_text(encoding="utf-8")))
-    assert required >= {
-        *EVAL_PACKAGES,
-        "ve-fairseq",
-        "torch",
-        "eflomal",
-        "sentencepiece",
-        "subword-nmt",
-    }
 
 
 def test_unique_names():

@@ -24,8 +24,6 @@ GIVEN = {
 FOLDERS = ("wikitext103", "wmt14_en_de")
 TUNED = ("face", "ul-sequence")
 """They fine-tune another model."""
-NO_PAPERS = {"tiny", "small"}
-"""The latter is a part of the miniatures."""
 
 
 def names(folder):

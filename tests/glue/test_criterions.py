@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy
 
 from agg_fairseq.fairseq_plugin.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
-from benchmarks.output_layer_model import OutputLayerTask, criterion
 from tests.commands import one_line
 from tests.conftest import ROOT, called
 from tests.small_trainings import (
@@ -214,21 +213,3 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     printed = called("train", lm_data, "--user-dir", folder, *LM, *criterion, *options.split())
     assert '"num_updates": "2"' in printed and '"ul_loss"' in printed
     assert '"rare_tokens"' in printed and "epochs of" in printed
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("agps", {"agps_rare_rank": 36}), ("freeze_rare", {})],
-)
-def test_counts_fit_a_criterion_on_a_gpu(name, options, monkeypatch, caplog):
-    """fairseq's trainer moves a criterion first, and the counts come later, on the CPU; `meta`
-    stands for a GPU."""
-    made = criterion(name, OutputLayerTask(64), **options).to("meta")
-    monkeypatch.setattr(made, "count_targets", lambda *_: torch.arange(64))
-    caplog.set_level("INFO")
-    made.on_training_data(1)
-    if name == "agps":
-        made.gating.to("meta")
-        assert made.gating.gates(None).g1.device.type == "meta"
-    else:
-        assert "are rare" in caplog.text

@@ -51,15 +51,6 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     assert read_result(target).facts["groups"] is None
 
 
-def test_models_of_other_vocabularies_are_refused(translator, lm_runs, lm_data, mt_data, capsys):
-    model = lm_runs / "mle" / "checkpoint_last.pt"
-    for *arguments, words in (
-        (model, translator, "--data", lm_data, "found no language pair"),
-        (model, translator, "--data", mt_data, "(en-de); expected models of one task"),
-    ):
-        assert words in refused(capsys, "isotropy", *arguments)
-
-
 def test_what_is_no_embedding_is_refused(lm_runs, lm_data, tmp_path, capsys):
     """The input embedding of a model with adaptive softmax is none, unless they are shared."""
     path, state = tmp_path / "odd.pt", Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
@@ -148,20 +139,6 @@ def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, cap
     assert header == ["", "scored"] and mle == ["mle", "31.62"] and agg[0] == "agg"
     assert pairs == [["pairs of mle", "4/7"], ["pairs of agg", "5/7"]]
     assert f"matrix:{MATRIX}(tied)|datasets:scored|" in printed and "|bpe:words|" in printed
-
-
-def test_words_in_pieces(tmp_path, capsys):
-    """`sear` is sea@@ r, `lake` and `sea` are whole; the vectors are those of `sea@@ r` (½, 1),
-    `lake` and `sea`."""
-    write_data(tmp_path, "sea@@ r lake sea")
-    path = language_model(tmp_path / "m" / "c.pt", [[0.0, 2], [1, 0], [1, 0], [0, 1]])
-    (tmp_path / "codes").write_text("#version: 0.2\ns e\nse a\nl a\nk e</w>\nla ke</w>\nse a</w>\n")
-    options = ("--data", tmp_path, "--bpe", "subword_nmt", "--bpe-codes", tmp_path / "codes")
-    printed = run(capsys, "neighbors", path, "--words", "sear", "lake", "--topk", "2", *options)
-    first, second = table(printed.replace("†", ""))[1]
-    # 2/√5 and 1/√5
-    assert first == ["sear (mean of sea@@ r)", "m", "sea (0.89)", "lake (0.45)"]
-    assert second[0] == "lake" and "|bpe:subword_nmt|" in printed
 
 
 def test_word_similarity_as_published(data, checkpoint, scored, capsys, monkeypatch):
@@ -263,13 +240,6 @@ def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
     assert found["reverse"]["AlignSim frequent"] == f"{mle_scores[source].mean():.4f}"
     printed = run(capsys, "neighbors", path, "--data", mt_data, "--words", "w0", "t0")
     assert "| w0‡ |" in printed and "| t0  |" in printed and "|†:rare|‡:unseen|" in printed
-    # in two folders, of which each has a further part in the other direction
-    data = shutil.copytree(mt_data, tmp_path / "two")
-    for file in data.glob("train.en-de.*"):
-        shutil.copy(file, data / file.name.replace("train.en-de", "train1.de-en"))
-    twice = write_lines(tmp_path / "twice", read_lines(links) * 4)
-    counted_twice = read_links(twice, load_parallel(f"{data}:{data}", ("en", "de")))
-    assert counted_twice.count.equal(4 * counted.count)
 
 
 def test_align_sim_refuses(mt_data, links, tmp_path, capsys):

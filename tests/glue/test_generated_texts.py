@@ -5,11 +5,9 @@ import shutil
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import load_dictionary, read_tokens
-from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.commands import cells, read_result, refused, run, save_model, table
@@ -150,19 +148,6 @@ def test_prefixes_of_a_file(generate, lm_data, checkpoint, tmp_path, capsys):
     for text, words in (("w1\n\nw2", "line 2: found no token"), ("\n", "line 1: found no token")):
         file.write_text(text)
         assert words in refused(capsys, *start, "--prefixes", file)
-
-
-def test_prefixes_in_the_pieces_of_the_data(tmp_path):
-    """A line is split as the text of the data was, not as a word after a space."""
-    model, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
-    model.write_text(json.dumps({"l": 7, "ow": 8, "\u0120l": 9, "\u0120": 5}))
-    write_lines(merges, ["#version: 0.2", "o w", "\u0120 l"])
-    dictionary = Dictionary()
-    for token in ("7", "8", "9"):
-        dictionary.add_symbol(token)
-    file = write_lines(tmp_path / "lines", ["low low </s> low"])
-    (rows,) = TokenizerOptions("gpt2", model, merges).encode_lines(file, dictionary)
-    assert [dictionary[row] for row in rows] == ["7", "8", "9", "8", "</s>", "7", "8"]
 
 
 def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys):

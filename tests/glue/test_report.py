@@ -7,7 +7,7 @@ import pytest
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.cli.main import main
-from agg_fairseq.report import compared, different_settings, models_of_runs, write_report
+from agg_fairseq.report import compared, models_of_runs, write_report
 from agg_fairseq.result import BETTER, Result
 from tests.commands import refused, run
 
@@ -105,20 +105,3 @@ def test_report_refuses(lm_runs, lm_data, tmp_path, capsys):
         ("--results", lm_data / "dict.txt", "expected what a command of agg-fairseq wrote"),
     ):
         assert words in refused(capsys, *start, *arguments)
-
-
-def test_settings_by_hand():
-    """An option is shown where it comes first: the criterion's copy of the seed is none of its
-    own."""
-    first = {"common": {"seed": 1, "log_file": "a"}, "criterion": {"_name": "mle", "seed": 1}}
-    agg = {"_name": "agg", "seed": 2, "agg_alpha": 0.1, "agg_window": 0, "agg_static": False}
-    second = {"common": {"seed": 2, "log_file": "b"}, "criterion": agg}
-    second["optimizer"] = {"adam_betas": [0.9, 0.98]}
-    checkpoints = [saved(**first, model=None), saved(**second)]
-    assert different_settings(checkpoints) == [
-        ["--seed", "1", "2"],
-        ["--criterion", "mle", "agg"],
-        ["--agg-alpha", None, "0.1"],
-        ["--adam-betas", None, "0.9 0.98"],
-    ]
-    assert different_settings(checkpoints[:1] * 2) == []

@@ -8,10 +8,6 @@ import pytest
 import torch
 
 from agg_fairseq.checkpoints import open_models
-from agg_fairseq.data.binarized import load_dictionary
-from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
-from agg_fairseq.data.vocabulary import BinarizedVocabulary
-from tests.commands import LANGUAGE_MODEL, save_checkpoint
 from tests.conftest import ROOT
 from tests.small_transformers import gpt2, save_word_tokenizer
 
@@ -38,23 +34,6 @@ def test_missing_words_are_found(tied, are_alike, indicator, tmp_path):
     # the threshold is the largest of 16 unused rows, below which 16/17 of the others are expected
     assert found.name == indicator and is_listed.sum() >= 0.8 * MISSING
     assert not is_listed[: WORDS - MISSING].any()
-
-
-def test_reserved_rows_that_were_set_to_the_mean(tmp_path):
-    """By `resize_token_embeddings`, after the training: other unused rows set the threshold."""
-    model = gpt2(vocab_size=WORDS)
-    rows = torch.randn(WORDS, 16)
-    rows[WORDS - 2 * MISSING :] = 1 + 0.1 * rows[WORDS - 2 * MISSING :]
-    model.transformer.wte.weight.data.copy_(rows)
-    model.resize_token_embeddings(WORDS + SURPLUS)
-    model.save_pretrained(tmp_path)
-    [saved] = open_models([tmp_path]).values()
-    found = EXAMPLE["indicator"](saved, range(WORDS - MISSING, WORDS + SURPLUS))
-    is_listed = (found.values <= found.threshold)[: WORDS - MISSING]
-    assert found.name == "distance" and is_listed[-MISSING:].sum() >= 0.8 * MISSING
-    assert not is_listed[:-MISSING].any()
-    found = EXAMPLE["indicator"](saved, range(WORDS, WORDS + SURPLUS))
-    assert found.name == "norm", "none is known that was in a training"
 
 
 def test_unused_distance_by_hand():
@@ -93,31 +72,3 @@ def test_what_is_printed_of_transformers(tmp_path, capsys):
         with pytest.raises(SystemExit):
             printed(capsys, *arguments)
         assert message in capsys.readouterr().err
-
-
-def test_what_is_printed_of_fairseq(tmp_path, lm_runs, lm_data, capsys):
-    embeddings = torch.randn(len(load_dictionary(lm_data)), 8)
-    unused = BinarizedVocabulary.load(lm_data, None).unused
-    embeddings[unused] = 1 + 0.01 * embeddings[unused]
-    checkpoint = save_checkpoint(
-        tmp_path / "run" / "checkpoint_best.pt", embeddings, LANGUAGE_MODEL
-    )
-    said = printed(capsys, checkpoint, "--data", lm_data)
-    assert f"have a distance of at most 0.000 ({len(unused)} known" in said
-    with pytest.raises(SystemExit):
-        printed(capsys, lm_runs / "agg", "--data", lm_data)
-    words = "expected tied embeddings, trained without gates"
-    assert words in capsys.readouterr().err
-
-
-def test_bytes_that_are_no_text_are_unused(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install '.[eval]'")
-    tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(
-        ["the sea the lake the sea\n" * 9], vocab_size=270, show_progress=False
-    )
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    rows = tokenizer.get_vocab_size()
-    vocabulary = TokenizerVocabulary.load(tmp_path / "tokenizer.json", rows + 1)
-    assert len(vocabulary.unused) == 14 and vocabulary.unused[-1] == rows
-    assert {"À", "Á", "õ", "ÿ"} < {vocabulary.tokens[row] for row in vocabulary.unused}

@@ -1,104 +1,20 @@
-"""Measures and losses of tensors on a GPU: the numbers of a CPU, each tensor on the right device,
-and no wait where none is needed."""
+"""Losses and rules of tensors on a GPU: the numbers of a CPU, each tensor on the right device."""
 
 import pytest
 import torch
-from torch import nn
-from torch.utils._pytree import tree_leaves
 
-from agg_fairseq import metrics
 from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
-from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.functional import Gates, TrainingLoss, chunks, cosine_regularizer
 from agg_fairseq.gating import AggGating, AgpsGating
-from agg_fairseq.metrics import LinkCounts, NextTokenStatistics
 from tests.losses import gated
 from tests.pretend_cuda import CUDA, PretendCuda, there
 
 V, D = 30, 8
-GROUPS = metrics.frequency_groups(torch.arange(V).flip(0))
-LINKS = LinkCounts(
-    torch.tensor([1, 2, 3, 3]), torch.tensor([4, 5, 6, 3]), torch.tensor([1, 1, 2, 5])
-)
-MEASURES = {
-    "geometry": metrics.geometry,
-    "isotropy": lambda w: metrics.isotropy(w, both_signs=True),
-    "mean_cross_cosine": lambda w: metrics.mean_cross_cosine(w[:5], w[5:]),
-    "mean_inner_product": metrics.mean_inner_product,
-    "singular_values": metrics.singular_values,
-    "principal_projection": metrics.principal_projection,
-    "align_sim": lambda w: metrics.align_sim(w, LINKS),
-    "word_vectors": lambda w: metrics.word_vectors(w, [[1], [2, 3], []]),
-    "word_similarity": lambda w: metrics.word_similarity(w, [[1], [2, 3]], [[4], [5]], [1, 2]),
-    "nearest_neighbors": lambda w: metrics.nearest_neighbors(w, w[:2], 3, [[0], [1]]),
-}
 
 
 def test_the_pretended_device_refuses_a_tensor_of_the_cpu():
     with PretendCuda(), pytest.raises(RuntimeError, match="found cuda and cpu"):
         torch.ones(3).to(CUDA) + torch.ones(3)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_a_measure_of_embeddings_is_the_same_on_a_gpu(measure):
-    weight = torch.randn(V, D)
-    weight[7] = 0
-    with PretendCuda():
-        found = MEASURES[measure](weight.to(CUDA))
-        found = there(tuple(tree_leaves(found)), "cpu")
-    expected = tuple(tree_leaves(MEASURES[measure](weight)))
-    torch.testing.assert_close(found, expected, equal_nan=True)
-
-
-def test_next_tokens_are_summed_up_with_one_wait_per_chunk():
-    log_probs, target = torch.randn(50, V).log_softmax(1), torch.arange(50) % V
-    expected = NextTokenStatistics.of([(log_probs, target)] * 2, GROUPS, keep_positions=True)
-    with PretendCuda() as device:
-        found, given = (
-            NextTokenStatistics(GROUPS, keep_positions=True),
-            there((log_probs, target), CUDA),
-        )
-        found.update(*given)
-        before = device.waits
-        found.update(*given)
-    assert device.waits == before + 1
-    assert found.compute() == expected.compute()
-    assert found.fit_offsets().tolist() == pytest.approx(expected.fit_offsets().tolist(), rel=1e-12)
-
-
-class Bigrams(nn.Module):
-    decoder = property(lambda self: self)
-
-    def forward(self, tokens, incremental_state):
-        return (self.logits[tokens],)
-
-    def get_normalized_probs(self, output, log_probs):
-        return output[0].log_softmax(-1)
-
-
-@pytest.mark.parametrize("options", [{}, {"topk": 3}, {"topk": 2 * V}], ids=str)
-def test_a_text_is_continued_alike_in_deterministic_mode(options):
-    model, prefixes = Bigrams(), torch.tensor([[1, 2], [3, 4]])
-    draws = torch.rand(2, 9) if options else None
-    logits, texts = torch.randn(V, V), []
-    torch.use_deterministic_algorithms(True)
-    try:
-        with PretendCuda():
-            for device in ("cpu", CUDA):
-                model.logits = logits.clone().to(device)
-                given = {"draws": None if draws is None else draws.to(device), **options}
-                found = continuation(
-                    model,
-                    prefixes.to(device),
-                    9,
-                    lengths=torch.tensor([2, 1]),
-                    forbidden=(0,),
-                    **given,
-                )
-                texts.append(found.tolist())
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert texts[0] == texts[1] and 0 not in sum(texts[0], [])
 
 
 BIAS, Y = torch.rand(V), torch.randint(V, (3, 6))

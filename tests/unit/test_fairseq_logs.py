@@ -63,8 +63,6 @@ def test_characters_of_texts_are_kept(tmp_path, text):
     [
         (NOISE, "found 0 T-…, 0 H-…, 0 D-… lines"),
         (without("H-1"), "found 2 T-…, 1 H-…, 2 D-… lines"),
-        (sentence(0, hypotheses=[(-1, "a"), (-2, "b")])[:-2], "found 1 T-…, 2 H-…, 1 D-… lines"),
-        (TWO + ["T-1\tr"], "found 3 T-…, 2 H-…, 2 D-… lines"),
         (sentence(0) + sentence(2), "found 2 of 3 sentences"),
         (["… | data-bin test en-de 10 examples", *TWO], "found 2 of 10 sentences"),
         (["H-0\t-0.5"], "line 1: found half a line"),

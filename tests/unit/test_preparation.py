@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import signal
 import subprocess
 
 from tests.conftest import ROOT
@@ -99,15 +98,3 @@ def test_a_run_that_failed_goes_on_and_a_complete_folder_is_left_alone(tmp_path)
     assert status == 0 and err.endswith("made is complete\n")
     status, _, err = prepared(tmp_path, settings="corpus=other")
     assert status == 2 and "was prepared with other settings: corpus=some" in err
-
-
-def test_a_run_waits_for_what_is_left_of_one_that_was_killed(tmp_path):
-    with started(tmp_path, STAGES, then="sleep 1800 & echo begun; wait", settings="") as first:
-        while first.stdout.readline() != "begun\n":
-            assert first.poll() is None
-        os.kill(first.pid, signal.SIGKILL)  # but not the process that it waits for
-        with started(tmp_path, STAGES, then="true", settings="") as second:
-            assert "waiting for another run in" in second.stderr.readline()
-            assert second.poll() is None
-            os.killpg(first.pid, signal.SIGKILL)
-            assert "alone\n" in second.communicate(timeout=1800)[0]

@@ -99,17 +99,10 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     assert words.indices("slow") == [6, 4] and words.indices("los") == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "codes", "said"),
-    [
-        ("subword_nmt", OF_FASTBPE, "found the codes of fastBPE"),
-        ("fastbpe", "l o\nlo </w>\n", "unreadable .* expected what --bpe fastbpe reads"),
-        ("fastbpe", "l o 3\nlow\n", "unreadable .* expected what --bpe fastbpe reads"),
-    ],
-)
-def test_codes_of_the_other_program(kind, codes, said, tmp_path):
-    with pytest.raises(UserError, match=said):
-        word_tokenizer(kind, Dictionary(), bpe_codes=write(tmp_path / "codes", codes))
+def test_codes_of_the_other_program(tmp_path):
+    with pytest.raises(UserError, match="found the codes of fastBPE"):
+        codes = write(tmp_path / "codes", OF_FASTBPE)
+        word_tokenizer("subword_nmt", Dictionary(), bpe_codes=codes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

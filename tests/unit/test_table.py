@@ -61,15 +61,6 @@ def test_ours_beside_the_papers_means_over_seeds_and_changes(table, tmp_path, ca
     ]
 
 
-def test_a_column_that_a_file_does_not_have_is_noted(table, tmp_path, capsys):
-    table.write_text("\ta/PPL\nmle\n")
-    (tmp_path / "mle").mkdir()
-    found = Result({"x": {"perplexity": {"total": 1.0}}}, {"perplexity": ["rare", "total"]}, {})
-    write_json(tmp_path / "mle" / "a.json", found.json())
-    main([str(table), str(tmp_path)])
-    assert capsys.readouterr().out.startswith("Found no column PPL in a.json: mle\n\n")
-
-
 START = "checkpoint.finetune_from_model"
 
 

@@ -89,22 +89,6 @@ def test_which_matrix_is_measured(tensors, configuration, description, tmp_path)
     assert found.description == description and torch.equal(found.weight, HEAD)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_input_embedding_of_bart_is_one_that_tokens_pass(tied, tmp_path):
-    """In the untied model there is a third one, `model.shared`, that is saved, but not used."""
-    sizes = dict.fromkeys(
-        ("encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"), 1
-    )
-    config = {"vocab_size": V, "d_model": D, "tie_word_embeddings": tied, **sizes}
-    bart = transformers.BartForConditionalGeneration(
-        transformers.BartConfig(**config, encoder_attention_heads=1, decoder_attention_heads=1)
-    )
-    bart.save_pretrained(tmp_path)
-    found = PretrainedModel(tmp_path).input_embedding
-    assert found.equal(bart.model.decoder.embed_tokens.weight)
-    assert found.equal(bart.model.shared.weight) == tied
-
-
 REFUSED = {
     "a base model": (UNTIED, {**LLAMA, "architectures": ["LlamaModel"]}, "found no output layer in this LlamaModel"),
     "no configuration": (UNTIED, None, "transformers knows no model of the config.json beside it"),
@@ -200,19 +184,6 @@ def test_counts_are_those_of_the_text(model, text):
     (model / "tokenizer.json").write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"/tokenizer.json: unreadable .* expected the model's"):
         TokenizerVocabulary.load(model / "tokenizer.json", V)
-
-
-def test_neighbors_of_a_transformers_model(model, text):
-    result = neighbors(open_models([model]), None, words=["sea", "rome"], topk=3)
-    directions = torch.nn.functional.normalize(HEAD.double())
-    for index, row in zip((3, 8), result.rows.values(), strict=True):
-        cosines = directions @ directions[index]
-        # the word itself, special tokens, and rows without a token
-        cosines[[index, 0, 1, 10, 11]] = -9
-        assert [one["index"] for one in row["neighbors"]] == cosines.topk(3).indices.tolist()
-    assert result.facts["groups"] is None and result["sea", "m"]["tokens"][0]["count"] is None
-    counted = neighbors(open_models([model]), None, words=["rome"], train_text=text)
-    assert counted["rome†", "m"]["tokens"][0]["count"] == 1 and "|†:rare|" in counted.signature
 
 
 @pytest.mark.parametrize("space", ["byte level", "metaspace", "legacy"])

@@ -42,7 +42,6 @@ def run(command, place):
     "command",
     [
         "eval-lm {}/lm --data {}/data",
-        "isotropy {}/lm --data {}/data",
         "report {}/lm --data {}/data --output {}/out.html",
         "plot projection {}/lm --data {}/data -o {}/out.png",
     ],
