@@ -194,7 +194,11 @@ FACE, MT = "configs/wikitext103/face", "configs/wmt14_en_de/agg"
         ("nothing", 1, "found no configuration nothing"),
         (f"{AGG} size=huge", 1, "Could not find 'size/huge' Available options in 'size': agg"),
         (f"{AGG} size", 1, "found the argument 'size'"),
-        (f"{AGG} model.nothing=1", 1, "model.nothing: found no such option of transformer"),
+        (
+            "configs/wmt14_en_de/agg model.nothing=1",
+            1,
+            "model.nothing: found no such option of transformer",
+        ),
         (f"{AGG} task.data=???", 1, "found no task.data"),
         (f"{AGG} optimization.update_freq=[4,2]", 1, "expected a number of tokens, and one of"),
     ],

@@ -80,7 +80,6 @@ def test_only_own_files_are_written_over(good_checkpoint, lm_data, tmp_path, cap
         for _ in range(2):
             run(capsys, *command, name)
     for *command, words in (
-        (*calibrate, "-o", "texts", "texts: found a file; add --force to replace it"),
         (*calibrate, "--force", "-o", "numbers", "--output: found numbers, a file"),
         (*texts, "-o", "texts", "--json", "./texts", "--json: found the file of --output"),
     ):
