@@ -36,15 +36,10 @@ def write_files(folder, texts, suffix="tokens"):
     return folder
 
 
-def write_zip(path, texts, suffix="tokens", kind="zip"):
+def write_zip(path, texts, suffix="tokens"):
     files = write_files(path.with_name(f"{path.name} files") / "wikitext-9", texts, suffix)
-    made = shutil.make_archive(str(path), kind, files.parent, files.name)
+    made = shutil.make_archive(str(path), "zip", files.parent, files.name)
     return Path(made).rename(path)
-
-
-def write_tar(path, texts):
-    """As some mirrors have the corpus."""
-    return write_zip(path, texts, kind="gztar")
 
 
 def write_parquet(folder, texts, shards=2):

@@ -39,11 +39,11 @@ PAPERS = {  # options, models ("": all), pictures, and a line with a number of t
     ],
 }  # fmt: skip
 OURS = {
-    "cures": "mle bias-fixed-agg agps coupled-adam f2 adversarial",
-    "objectives": "mle freeze-bc agg-static ul-agg",
-    "second-moments": "mle w-0.999 frequent-0.999 amsgrad balanced-pushes",
+    "cures": "mle bias-fixed-agg coupled-adam",
+    "objectives": "mle agg-static",
+    "second-moments": "mle frequent-0.999 amsgrad balanced-pushes",
     "large-vocabulary": "mle larger",
-    "larger": "mle w-0.999 agg f2",
+    "larger": "mle w-0.999",
     "f2": "mle f2",
 }
 

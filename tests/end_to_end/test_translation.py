@@ -3,7 +3,6 @@ text."""
 
 import json
 import shutil
-import tarfile
 
 import pytest
 
@@ -15,28 +14,6 @@ SPLITS = {"train": 1200, "valid": 60, "test": 80}
 """Sentences that each split has; the first are more than a process is handed at a
 time."""
 NAMES = [f"{split}.{language}" for split in SPLITS for language in ("en", "de")]
-SGM = '<doc><seg id="1">{0} &amp; {0}</seg>\n<seg id="2">{0}</seg></doc>\n'
-ARCHIVES = {
-    "training-parallel-europarl-v7.tgz": {
-        "training/europarl-v7.cs-en.{0}": "wrong\n",
-        "training/europarl-v7.de-en.{0}": "{0} word\n{0} words\n",
-    },
-    "training-parallel-commoncrawl.tgz": {"commoncrawl.de-en.{0}": "{0} crawl\n"},
-    "training-parallel-nc-v9.tgz": {"training/news-commentary-v9.de-en.{0}": "{0} news\n"},
-    "dev.tgz": {"dev/newstest2012-{1}.{0}.sgm": SGM, "dev/newstest2013.{0}": "{0} dev\n"},
-    "test-full.tgz": {
-        "test-full/newstest2014-csen-{1}.{0}.sgm": "wrong",
-        "test-full/newstest2014-deen-{1}.{0}.sgm": SGM,
-    },
-}
-"""WMT14's, with their files of a few lines each; `{0}` is the language, and `{1}` whether it is the
-source or the reference."""
-TEXTS = {
-    "train": "{0} word|{0} words|{0} crawl|{0} news",
-    "valid": "{0} & {0}|{0}|{0} dev",
-    "test": "{0} & {0}|{0}",
-}
-"""The sentences of each split in them."""
 
 
 @pytest.fixture(scope="module")
@@ -139,28 +116,6 @@ def test_preparation_with_sentencepiece(corpus, tmp_path):
     bpe = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["bpe"]
     model = "tokenizer/sentencepiece.model"
     assert bpe == {"kind": "sentencepiece", "sentencepiece_model": model}
-
-
-@pytest.mark.slow
-def test_archives_of_wmt(tmp_path):
-    """Those of another digest are taken with a warning, if they are given."""
-    for name, members in ARCHIVES.items():
-        for member, text in members.items():
-            for language, side in (("en", "src"), ("de", "ref")):
-                path = tmp_path / "files" / name / member.format(language, side)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text.format(language))
-        with tarfile.open(tmp_path / name, "w:gz") as file:
-            file.add(tmp_path / "files" / name, "")
-    options = ("--from", ".", "--output", "out", "--vocabulary", "20")
-    printed = prepare("wmt14_en_de", *options, cwd=tmp_path).stderr
-    assert printed.count("is not WMT's") == 5
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["corpus"] == "wmt14_en_de"
-    for name in NAMES:
-        split, language = name.split(".")
-        expected = TEXTS[split].format(language).split("|")
-        assert read_lines(tmp_path / "out" / "plain" / name) == expected
 
 
 def test_wrong_text_and_options(corpus, tmp_path):

@@ -12,7 +12,6 @@ from fairseq.data.iterators import GroupedIterator
 from fairseq.logging import metrics
 from torch.nn.functional import cross_entropy
 
-from agg_fairseq.fairseq_plugin.criterions.base import EmbeddingStatistics
 from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
 from tests.commands import one_line
 from tests.conftest import ROOT, called
@@ -81,18 +80,6 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
     log = criterion.eval()(model, batch)[2]
     torch.testing.assert_close(log["nll_loss"], nll)
     assert log["adv_loss_number"] == 0, "adversarial training is no measure"
-
-
-def test_when_statistics_are_formed():
-    statistics = EmbeddingStatistics(2)
-    one, other = (torch.nn.Parameter(torch.randn(9, 4) + shift) for shift in (0, 9))
-    for attempt, (update, is_due) in enumerate(((0, True), (1, False), (2, True), (2, True))):
-        now = update, attempt
-        found = [bool(statistics.of(weight, True, *now)) for weight in (one, other, one)]
-        assert found == [is_due, is_due, False]
-        measures = statistics.of(one, False, *now), statistics.of(other, False, *now)
-        assert measures[0]["mean_share"][0] < 0.9 < measures[1]["mean_share"][0]
-    assert math.isnan(statistics.of(one * math.nan, False, *now)["mean_share"][0])
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
-from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.data.binarized import count_split, load_sentences
+from agg_fairseq.data.binarized import count_split
 from agg_fairseq.errors import UserError
 from tests.commands import refused
 from tests.hostile import AMOUNTS, fuzz
@@ -101,14 +101,6 @@ def test_what_meters_of_fairseq_save_is_opened(tmp_path):
         assert found["counts"].tolist() == [3, 2, 1, 0] and found["wer"] == 0.5
 
 
-def test_output_layers_of_older_and_other_models(tmp_path):
-    """Names of fairseq 0.9, without tying, and of its wrapper of GPT-2."""
-    weight, path = torch.randn(12, 4), tmp_path / "c.pt"
-    for name in ("decoder.embed_out", "decoder.model.lm_head.weight"):
-        path.write_bytes(saved(model={"decoder.other": torch.ones(2), name: weight}))
-        assert torch.equal(Checkpoint(path).output_embedding.weight, weight)
-
-
 def split(folder, tokens, dtype=np.uint16):
     builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"), dtype=dtype)
     for sentence in tokens:
@@ -137,13 +129,6 @@ def test_a_damaged_split_is_whole_or_refused(files, suffix, tmp_path):
         assert [sentence.tolist() for sentence in found] == [tokens[:3], tokens[3:]]
 
     fuzz(check, path.read_bytes(), files)
-
-
-def test_a_split_without_sentences(tmp_path):
-    """In the older format, of which the .bin is empty."""
-    IndexedDatasetBuilder(str(tmp_path / "train.bin")).finalize(str(tmp_path / "train.idx"))
-    tokens, ends = load_sentences(tmp_path / "train", Dictionary())
-    assert len(tokens) == len(ends) == 0
 
 
 def test_a_damaged_part_of_a_split_is_not_absent(tmp_path):

@@ -13,7 +13,6 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.cli.plot import PICTURES
 from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_plugin.models import from_checkpoint
-from agg_fairseq.names import MASS_GROUPS, UNSEEN
 from agg_fairseq.result import Result
 from tests.commands import refused, run
 from tests.conftest import write_lines
@@ -109,14 +108,6 @@ def test_plot_refuses(lm_runs, lm_data, tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "x.svg").exists()
 
 
-def measured(**shares):
-    """A result with the share of rare tokens in the texts of each row."""
-    rows = {}
-    for name, share in shares.items():
-        rows[name] = {"token_share": dict.fromkeys(MASS_GROUPS, 0.0) | {"rare": share}}
-    return Result(rows, {"token_share": MASS_GROUPS}, {})
-
-
 def scored(*models):
     """A result with name, options of the criterion, and perplexity of models."""
     rows = {}
@@ -125,25 +116,6 @@ def scored(*models):
         measures = dict.fromkeys(("perplexity", "unique_predictions", "isotropy"), values)
         rows[name] = {"criterion": criterion, **measures}
     return Result(rows, dict.fromkeys(measures, ["total", "rare"]), {})
-
-
-def test_token_shares_of_several_files():
-    draw, one = plots.token_shares, measured(mle=0.5, human=0.2)
-    one.columns["token_share"] = (*MASS_GROUPS, UNSEEN)
-    one["mle"]["token_share"][UNSEEN] = one["human"]["token_share"][UNSEEN] = 0.1
-    figure = draw({"one": one})
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()][-1] == UNSEEN
-    one.columns["token_share"] = MASS_GROUPS
-    figure = draw({"one": one, "other": measured(other=0.5, human=0.2)})
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["mle", "other", "human"]
-    assert len(draw({"without human": measured(mle=0.5)}).axes[0].containers) == 1
-    for other, words in (
-        (measured(human=0.9), "other.json: found other numbers in the row 'human' than in another"),
-        (measured(), "found no frequent .*; expected what agg-fairseq text-metrics --data DATA wr"),
-        (scored(("mle", {}, 1.0)), "other.json: found no frequent"),
-    ):
-        with pytest.raises(UserError, match=words):
-            draw({"one.json": one, "other.json": other})
 
 
 def test_seeds_of_the_sweep_are_one_point():

@@ -5,9 +5,7 @@ import torch
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.errors import UserError
-from scripts.ours.optimizers import backward, build_optimizers, pushes_over_pulls
 from scripts.ours.pushes_and_pulls import movements, push_and_pull, ratio, ratios
-from scripts.ours.rule import Model
 
 
 def test_parts_sum_to_the_gradient():
@@ -37,24 +35,6 @@ def test_ratio_of_a_simulated_adam_is_that_of_the_formula():
         if update > 1000:
             sums += movements(push, pull, v.rsqrt(), torch.ones(1))
     assert ratio(sums) == pytest.approx(1 / (1 - 40 * 0.02 / 2), rel=0.03)
-
-
-def test_the_scale_of_an_optimizer_is_its_step_without_momentum():
-    model, rows = Model(30, 0.0), torch.arange(9)
-    optimizer = build_optimizers(model, "adamw-0.98", "adamw", 0.01)[0]
-    batches = [torch.randint(30, (2, 2, 64)).unbind() for _ in range(8)]
-    for batch in batches:
-        backward(model, *batch)
-        optimizer.step()
-    weight, sums = model.weight.detach().clone(), torch.zeros(4, 30).double()
-    v = optimizer.state[model.weight]["exp_avg_sq"].clone()
-    for inputs, targets in batches:
-        h = backward(model, inputs, targets)
-        scale = (0.98 * v + 0.02 * model.weight.grad**2).rsqrt()
-        sums += movements(*push_and_pull(h, weight, targets.flatten()), scale, h.mean(0))
-    expected = pytest.approx(ratio(sums[:, rows]), rel=1e-3)
-    assert pushes_over_pulls(model, optimizer, batches, rows) == expected
-    torch.testing.assert_close(model.weight.detach(), weight)
 
 
 def test_equal_second_moments_are_gradient_descent(lm_runs, lm_data):

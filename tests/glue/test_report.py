@@ -9,7 +9,7 @@ from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.cli.main import main
 from agg_fairseq.report import compared, models_of_runs, write_report
 from agg_fairseq.result import BETTER, Result
-from tests.commands import refused, run
+from tests.commands import run
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +96,3 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     html = (tmp_path / "r.html").read_text()
     assert "IsoScore" in html and "No run has a log" in html
     assert "Perplexity and predictions" not in html
-
-
-def test_report_refuses(lm_runs, lm_data, tmp_path, capsys):
-    start = ("report", lm_runs / "mle", "--data", lm_data, "--output", tmp_path / "r.html")
-    for *arguments, words in (
-        ("--baseline", "x", "--baseline: found 'x'"),
-        ("--results", lm_data / "dict.txt", "expected what a command of agg-fairseq wrote"),
-    ):
-        assert words in refused(capsys, *start, *arguments)

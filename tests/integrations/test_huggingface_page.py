@@ -6,7 +6,6 @@ import runpy
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy
@@ -71,30 +70,6 @@ def test_table_of_methods():
         names |= {"model": gpt2(), "V": VOCABULARY, "R": 20}
         eval(call, names)
         names["model"](**batch()).loss.backward()
-
-
-def summed_loss(model, ids):
-    """−log p of a text (T,) after its first token."""
-    return F.cross_entropy(model(ids[None]).logits[0, :-1], ids[1:], reduction="sum")
-
-
-def test_the_loss_of_trainer_is_no_perplexity(tmp_path):
-    """docs/evaluation.md: a mean over batches, here of one text each; of GPT-2, over T labels."""
-    model = gpt2().eval()
-    texts = [dataset(1, length)[0] for length in (4, 12)]
-    training = trainer(model, tmp_path, examples=texts, per_device_eval_batch_size=1)
-    means = [summed_loss(model, text["input_ids"]) / len(text["input_ids"]) for text in texts]
-    assert training.evaluate()["eval_loss"] == pytest.approx(sum(means).item() / 2, rel=1e-5)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_resizing_loses_a_separate_output_layer(tied):
-    model = gpt2(tie_word_embeddings=False)
-    model.config.tie_word_embeddings = tied
-    own = model.lm_head.weight.detach().clone()
-    model.resize_token_embeddings(VOCABULARY + 1, mean_resizing=False)
-    assert model.lm_head.weight[:-1].equal(own) is not tied
-    assert (model.lm_head.weight is model.transformer.wte.weight) is tied
 
 
 def test_a_loss_with_a_term_of_the_embedding(tmp_path):

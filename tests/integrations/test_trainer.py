@@ -175,15 +175,6 @@ def test_trainer_refuses_another_model(tmp_path, kind):
         trainer(trained, tmp_path, gated).train()
 
 
-@pytest.mark.parametrize("max_steps", [12, 13])
-def test_a_window_as_long_as_the_training_is_told(tmp_path, caplog, max_steps):
-    model = gpt2()
-    gated = gated_head(model, rare_fraction=0.2, window=12)
-    trainer(model, tmp_path, gated, max_steps=max_steps).train()
-    told = "found a window of 12 updates in a training of 12" in caplog.text
-    assert told == (max_steps == 12)
-
-
 def test_accumulation_of_accelerate():
     """`commit_update` may follow each micro-batch, as the step of accelerate's optimizer does."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

@@ -14,7 +14,6 @@ from agg_fairseq.checkpoints import averaging
 from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
 from agg_fairseq.cli.options import OPTIONS, Function, Range
-from agg_fairseq.errors import first_line
 from agg_fairseq.f2 import decoupled_decoding
 
 
@@ -103,14 +102,3 @@ def test_the_doctor_runs_without_torch():
     )
     assert result.returncode == 1 and "error: torch cannot be imported" in result.stdout
     assert "training with fairseq: not ready" in result.stdout and "Traceback" not in result.stderr
-
-
-def test_the_line_of_an_error_has_the_parameters_that_do_not_fit():
-    state = {"weight": torch.zeros(4, 2), "scale": torch.zeros(1)}
-    with pytest.raises(RuntimeError) as caught:
-        torch.nn.Linear(2, 3).load_state_dict(state)
-    line = first_line(caught.value)
-    assert "\n" not in line
-    assert line.startswith("RuntimeError: Error(s) in loading state_dict for Linear:")
-    assert '"bias"' in line and '"scale"' in line and "torch.Size([4, 2])" in line
-    assert first_line(ValueError("one\ntwo")) == "ValueError: one"

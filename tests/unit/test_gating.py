@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 
-from agg_fairseq.functional import NaiveAgg, agg_gates, freezing_gates, rare_tokens
-from agg_fairseq.gating import AggGating, AgpsGating, FaceWeights, FixedGating, Gating
+from agg_fairseq.functional import NaiveAgg, agg_gates, rare_tokens
+from agg_fairseq.gating import AggGating, AgpsGating, FaceWeights, Gating
 from agg_fairseq.gating.face import face_weights
 
 V = 30
@@ -120,14 +120,6 @@ def test_a_fixed_group_stays():
     plain = AggGating(V, rare_fraction=0.3, window=3)
     plain.load_state_dict(gating.state_dict())
     assert plain.static_rare is None, "no group is to be fixed"
-
-
-def test_gates_that_are_set():
-    gating = FixedGating(V)
-    assert gating(targets(1)) is None
-    gating.set_gates(freezing_gates(torch.arange(V) > 20, "b"))
-    gates = gating(targets(1))
-    assert gates.g1[20:22].tolist() == [1, 0] and gates.g2 is None
 
 
 def test_weights_of_face_by_hand():

@@ -156,9 +156,6 @@ def test_tables_have_the_numbers_of_their_files(page):
         assert len(names) == len(lines)
 
 
-WORDS = "no one two three four five six seven eight nine ten eleven".split()
-
-
 def results(file):
     """The numbers of a file of results, by row (a tuple, if there are several labels) and column."""
     labels, rows = read_results(f"{file}.json")
@@ -171,12 +168,6 @@ def facts(file):
 
 def percent(new, old):
     return 100 * (new[0] / old[0] - 1)
-
-
-def signed(change):
-    """A change in percent, or a cell of changes, with its sign and, where it has one, its deviation."""
-    mean, *deviation = change if isinstance(change, list) else [change]
-    return " ± ".join([f"{mean:+.1f}%".replace("-", "−"), *map("{:.1f}".format, deviation)])
 
 
 def span(values, digits=1, unit=""):

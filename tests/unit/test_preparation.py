@@ -59,16 +59,6 @@ def test_a_download_goes_on_where_it_was_interrupted_and_is_not_asked_for_again(
         source.unlink(missing_ok=True)
 
 
-def test_the_first_folder_that_has_the_file_is_taken(tmp_path):
-    write(tmp_path / "wrong" / "file", b"a page that says sorry")
-    write(tmp_path / "right" / "file")
-    content, err = fetch(tmp_path, "missing", "wrong")
-    assert content is None
-    assert err.endswith("/downloads: file\n")
-    assert "could not download file" in err.splitlines()[-1]
-    assert fetch(tmp_path, "missing", "wrong", "right")[0] == CONTENT
-
-
 def test_a_file_that_is_there_is_checked_and_never_replaced(tmp_path):
     write(tmp_path / "server" / "file")
     mine = write(tmp_path / "data" / "downloads" / "file", b"mine")

@@ -4,11 +4,10 @@ import json
 import pytest
 from fairseq.data import Dictionary
 
-from agg_fairseq.data.subwords import FILES, TokenizerOptions
+from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.errors import UserError
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
-KINDS = [kind for kind in FILES if kind != "words"]
 
 
 def word_tokenizer(kind, dictionary, **files):
@@ -103,10 +102,3 @@ def test_codes_of_the_other_program(tmp_path):
     with pytest.raises(UserError, match="found the codes of fastBPE"):
         codes = write(tmp_path / "codes", OF_FASTBPE)
         word_tokenizer("subword_nmt", Dictionary(), bpe_codes=codes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_files_that_cannot_be_read(tmp_path, kind):
-    (tmp_path / "bad").write_bytes(b"no such\nthing at all\n")
-    with pytest.raises(UserError, match=f"bad.*: unreadable .*; expected what --bpe {kind} reads"):
-        word_tokenizer(kind, Dictionary(), **dict.fromkeys(FILES[kind], tmp_path / "bad"))

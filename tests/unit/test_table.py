@@ -93,21 +93,6 @@ def test_trainings_that_are_no_seeds_of_each_other_are_refused(
             main([str(table), *map(str, runs)])
 
 
-def test_trainings_without_settings_are_named(table, tmp_path, capsys):
-    """One alone, by its checkpoint; one of two, by the settings of the other. A row that is measured
-    of another row's model has none."""
-    table.write_text("# Title\n\ta/PPL\nmle\t1.5\nagg\t2\nf2-joint\t3\n")
-    runs = [tmp_path / "a", tmp_path / "b"]
-    for run in runs:
-        for row in ("mle", "agg", "f2-joint"):
-            save(run / row, settings={"common.seed": 1} if (run, row) == (runs[1], "agg") else None)
-    (runs[0] / "mle" / "checkpoint_best.pt").touch()
-    main([str(table), *map(str, runs)])
-    found = f"{runs[0] / 'mle'}, {runs[0] / 'agg'}"
-    expected = f"Title\nFound no settings.json, which says how it was trained: {found}\n\n"
-    assert capsys.readouterr().out.startswith(expected)
-
-
 def test_pairwise_results_of_choi_et_al():
     titles = {"PPL": "perplexity", "KLD": "kld", "MSJ-3": "ms_jaccard", "SB-3": "self_bleu", "Dist-3": "distinct",
               "Rep (%)": "repetition", "Uniq": "unique_tokens"}  # fmt: skip

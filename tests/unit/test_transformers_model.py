@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from agg_fairseq.checkpoints import Checkpoint, open_models
+from agg_fairseq.checkpoints import open_models
 from agg_fairseq.checkpoints.transformers_model import PretrainedModel
 from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
@@ -140,10 +140,6 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     for named in (tmp_path, index):
         assert torch.equal(PretrainedModel(named).output_embedding.weight, HEAD)
-    wrong = json.dumps({"metadata": {}, "weight_map": files | {LM_HEAD: "1.safetensors"}})
-    (tmp_path / "wrong.safetensors.index.json").write_text(wrong)
-    with pytest.raises(UserError, match=f"1.safetensors: found no {LM_HEAD}"):
-        _ = PretrainedModel(tmp_path / "wrong.safetensors.index.json").output_embedding
     outside = json.dumps({"weight_map": {LM_HEAD: "../3.safetensors"}})
     (tmp_path / "outside.safetensors.index.json").write_text(outside)
     with pytest.raises(UserError, match="found ../3.safetensors; expected files of its folder"):
@@ -227,12 +223,7 @@ def test_other_vocabularies(model, tmp_path, text):
 def test_what_a_transformers_model_does_not_take(model):
     with pytest.raises(UserError, match="--bpe: found gpt2"):
         neighbors(open_models([model]), words=["sea"], tokenizer=TokenizerOptions("gpt2"))
-    with pytest.raises(UserError, match="found neither checkpoint_best.pt"):
-        Checkpoint(model)
     (model / "model.safetensors").rename(model / "adapter_model.safetensors")
     (model / "adapter_config.json").write_text("{}")
     with pytest.raises(UserError, match=r"m: found adapters alone; expected a whole model"):
-        open_models([model])
-    (model / "adapter_config.json").unlink()
-    with pytest.raises(UserError, match=r"found no such file; expected model\.safetensors"):
         open_models([model])

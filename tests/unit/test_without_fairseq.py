@@ -52,16 +52,3 @@ def test_commands_that_need_fairseq(command, place, no_fairseq, capsys):
     name = command.partition(" {}")[0]
     assert said.startswith(f"agg-fairseq {name}: error: found no fairseq, ")
     assert said.count("\n") == 1 and not list(place.glob("out*"))
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "isotropy {}/lm",
-        "average-checkpoints {}/lm/checkpoint_1_1.pt {}/lm/checkpoint_best.pt --output {}/out",
-        "plot singular-values {}/lm -o {}/out.png",
-        "user-dir",
-    ],
-)
-def test_commands_that_do_not(command, place, no_fairseq):
-    assert run(command, place) == 0
