@@ -19,8 +19,8 @@ Row = str | tuple[str, ...]  # the name of a row, or several names
 UNDEFINED = "—"  # what a table shows for None
 BETTER, WORSE, SAME = "better", "worse", "same"
 VERDICT_RULE = (
-    "A difference is clear if it is larger than two standard errors over seeds, paired where both "
-    "models have the same ones. Of one seed of each model, none is tested."
+    "Only differences above two standard errors over seeds, paired where both models have the same "
+    "ones, are marked. With one seed of each model, none is tested."
 )
 
 

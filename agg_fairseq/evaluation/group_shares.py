@@ -146,12 +146,13 @@ def _row(
 
 def window_advice(fraction: float, row: Mapping[str, Any], updates: float) -> str:
     """Options of AGG in words, from the row of its rarest tokens, and the updates of an epoch."""
-    window = math.ceil(2 * row["updates_per_occurrence"])
+    absence = row["updates_per_occurrence"]
+    window = math.ceil(2 * absence)
     if window > updates / 2:
         return (
-            f"AGG: K = 2N is {window:,} updates, above half an epoch of {updates:,.0f}, since the "
-            f"rarest {100 * fraction:g}% occur fewer than four times on average: take β₂ = {BEST}, "
-            "or make tokens less rare, by smaller sub-words or a higher fairseq-preprocess "
+            f"AGG: no useful window, since the rarest {100 * fraction:g}% return every "
+            f"{absence:,.0f} updates, in an epoch of {updates:,.0f}: take β₂ = {BEST}, or make "
+            "tokens less rare, by smaller sub-words or a higher fairseq-preprocess "
             "--thresholdsrc or --thresholdtgt"
         )
     text = f"AGG: --agg-window {window} (K = 2N), with --agg-rare-fraction {fraction:g}"

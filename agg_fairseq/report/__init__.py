@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -26,12 +27,15 @@ from ..evaluation.inputs import check_row_names, load_vocabulary
 from ..evaluation.text_metrics import read_texts
 from ..files import atomic_write
 from ..names import GROUP_MEANINGS, GROUPINGS, HUMAN, UNIGRAM
-from ..result import UNDEFINED, VERDICT_RULE, SeedValues, compare
+from ..result import BETTER, SAME, UNDEFINED, VERDICT_RULE, WORSE, Compared, SeedValues, compare
 from .settings import different_settings, models_of_runs
 
 __all__ = ["write_report"]
 
-LOG = "train.log"
+LOG, TRANSLATIONS = "train.log", "generate.log"
+VERDICTS = {BETTER: "better", WORSE: "worse", SAME: "no clear difference", "": "not tested"}
+HEADLINES = ("PPL total", "calibrated PPL total", "PPL within rare", "BLEU", "sacreBLEU")
+"""Titles of the rows that the first lines of the page repeat."""
 
 
 class Table(NamedTuple):
@@ -40,7 +44,19 @@ class Table(NamedTuple):
     header: Sequence[str]
     # a text, or a title and its metric; then texts, `Compared` values, or None, a dash
     rows: Sequence[Sequence[Any]]
-    signature: str = ""  # below the table
+
+
+class Signature(NamedTuple):
+    """The settings behind the tables above it."""
+
+    signature: str
+
+
+class Command(NamedTuple):
+    """A command line, folded under its title."""
+
+    title: str
+    line: str
 
 
 class Picture(NamedTuple):
@@ -51,7 +67,7 @@ class Picture(NamedTuple):
     caption: str
 
 
-Block = str | Table | Picture  # a part of a section; a `str` is a paragraph
+Block = str | Table | Signature | Command | Picture  # a part of a section; a `str` is a paragraph
 
 
 def write_report(
@@ -104,29 +120,17 @@ def write_report(
             errors.append(error)
 
     with section("Runs and settings") as blocks:
-        opened = list(checkpoints.values())
-        files = ["checkpoint", *(checkpoint.path.name for checkpoint in opened)]
-        updates = ["updates", *(f"{checkpoint.updates:,}" for checkpoint in opened)]
-        blocks.append(Table(["", *checkpoints], [files, updates, *different_settings(opened)]))
+        blocks += settings_and_commands(checkpoints)
     with section("Learning curves") as blocks:
-        logs = {}
-        for name, checkpoint in checkpoints.items():
-            log = checkpoint.path.parent / LOG
-            if log.is_file():
-                logs[name] = log
-        if logs:
-            caption = (
-                "Perplexity over the updates, of training batches and of the validation split."
-            )
-            blocks.append(picture(plots.learning_curves(logs), caption))
-        else:
-            blocks.append(
-                f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."
-            )
+        blocks.append(learning_curves(checkpoints))
     if checkpoints[baseline].languages is None:
         with section("Perplexity and predictions") as blocks:
             text = evaluation.BinarizedText(data, split)
-            result = evaluation.perplexity(checkpoints, text, geometry=(), device=device)
+            has_valid = split != "valid" and Path(data, "valid.idx").is_file()
+            valid = evaluation.BinarizedText(data, "valid") if has_valid else None
+            result = evaluation.perplexity(
+                checkpoints, text, calibrate=valid, geometry=(), device=device
+            )
             columns = dict(result.columns)
             for metric in metrics.Geometry._fields:  # another section has those of embeddings
                 columns.pop(metric, None)
@@ -139,6 +143,9 @@ def write_report(
             )
             shares = plots.token_shares({"the generated texts": result})
             blocks += [*compared(result, models, base), picture(shares, caption), samples]
+    else:
+        with section("Translations") as blocks:
+            blocks += translations(checkpoints, data, split, models, base)
     with section("Embeddings") as blocks:
         blocks += compared(evaluation.isotropy(checkpoints, data), models, base)
         plane = (
@@ -156,6 +163,7 @@ def write_report(
     html = page(
         sections,
         title=", ".join(models),
+        verdict=verdict(sections, models),
         rule=f"In the tables, ▲ is better than {base}, and ▽ is worse. {VERDICT_RULE}",
         footer=f"{written}; data: {data}; split: {split}",
     )
@@ -163,7 +171,59 @@ def write_report(
     return errors
 
 
-def page(sections: Mapping[str, Sequence[Block]], **texts: str) -> str:
+def settings_and_commands(checkpoints: Mapping[str, Checkpoint]) -> list[Block]:
+    """What was trained, for how long, where the settings differ, and the commands."""
+    from ..fairseq_plugin.training_command import training_command  # imports fairseq
+
+    opened = list(checkpoints.values())
+    files = ["checkpoint", *(checkpoint.path.name for checkpoint in opened)]
+    updates = ["updates", *(f"{checkpoint.updates:,}" for checkpoint in opened)]
+    times = ["hours:minutes:seconds"]
+    for checkpoint in opened:
+        seconds = (checkpoint.state.get("extra_state") or {}).get("previous_training_time")
+        times.append(UNDEFINED if seconds is None else str(timedelta(seconds=round(seconds))))
+    blocks: list[Block] = [
+        Table(["", *checkpoints], [files, updates, times, *different_settings(opened)])
+    ]
+    for name, checkpoint in checkpoints.items():
+        if line := training_command(checkpoint):
+            blocks.append(Command(f"The command that trains {name}", line))
+    return blocks
+
+
+def learning_curves(checkpoints: Mapping[str, Checkpoint]) -> Block:
+    """Those of the runs that have a log."""
+    logs = {}
+    for name, checkpoint in checkpoints.items():
+        log = checkpoint.path.parent / LOG
+        if log.is_file():
+            logs[name] = log
+    if not logs:
+        return f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."
+    caption = "Perplexity over the updates, of training batches and of the validation split."
+    return picture(plots.learning_curves(logs), caption)
+
+
+def verdict(sections: Mapping[str, Sequence[Block]], models: Sequence[str]) -> list[str]:
+    """A sentence for each of the `HEADLINES`: the models' values, and whether they are better than
+    the baseline's."""
+    sentences = {}
+    for block in chain(*sections.values()):
+        for (title, *_), *cells in block.rows if isinstance(block, Table) else ():
+            if title not in HEADLINES or set(models) - set(block.header):
+                continue
+            found = []
+            for model, cell in zip(block.header[1:], cells, strict=True):
+                if isinstance(cell, Compared) and cell.text != UNDEFINED:
+                    change = cell.change.replace("-", "−")
+                    judged = f" ({change}, {VERDICTS[cell.verdict]})" if change else ""
+                    found.append(f"{model} {cell.text}{judged}")
+            if found:
+                sentences.setdefault(title, f"{title}: {'; '.join(found)}.")
+    return [sentences[title] for title in HEADLINES if title in sentences]
+
+
+def page(sections: Mapping[str, Sequence[Block]], **texts: str | Sequence[str]) -> str:
     """The page in HTML, with a glossary of the metrics in its tables."""
     import jinja2
 
@@ -179,6 +239,31 @@ def page(sections: Mapping[str, Sequence[Block]], **texts: str) -> str:
     return environment.from_string(layout).render(
         sections=sections, glossary=glossary, undefined=UNDEFINED, **texts
     )
+
+
+def translations(
+    checkpoints: Mapping[str, Checkpoint],
+    data: str | Path,
+    split: str,
+    models: Mapping[str, Mapping[str, str]],
+    baseline: str,
+) -> list[Block]:
+    """BLEU of the logs of `fairseq-generate` in the folders of runs, and sacreBLEU where the data was
+    prepared with the untokenized `reference` beside it."""
+    logs, language = {}, None
+    for name, checkpoint in checkpoints.items():
+        _, language = checkpoint.languages or (None, None)
+        log = checkpoint.path.parent / TRANSLATIONS
+        if log.is_file():
+            logs[name] = log
+    if not logs:
+        return [f"No run has translations; run fairseq-generate … > RUN/{TRANSLATIONS} 2>&1."]
+    reference = Path(data).parent / "reference" / f"{split}.{language}"
+    if reference.is_file():  # of scripts/wmt14_en_de/prepare.sh, and so tokenized by Moses
+        result = evaluation.bleu(logs, reference=reference, moses=language)
+    else:
+        result = evaluation.bleu(logs)
+    return compared(result, models, baseline)
 
 
 def generated_texts(
@@ -211,7 +296,7 @@ def generated_texts(
 def compared(
     result: Result, runs_by_model: Mapping[str, Mapping[str, str]], baseline: str
 ) -> list[Block]:
-    """A table with a row per column of the result, and a column per model and other row.
+    """Tables with a row per column of the result, and a column per model and other row.
 
     Args:
         runs_by_model: by the title of a model and the seed, the name of a run.
@@ -224,7 +309,7 @@ def compared(
             if run in result.rows:
                 models.setdefault(model, {})[seed] = run
                 others.remove(run)
-    rows: list[list[Any]] = []
+    tables: dict[str, list[list[Any]]] = {}  # of a measure with several columns; of all others
     for (metric, key), title in column_titles(result.columns).items():
         judged = METRICS[metric]
         if not is_marked(metric, key):
@@ -240,13 +325,24 @@ def compared(
             cells.append(compare(judged, value, base, human))
         for row in others:
             cells.append(result.cell(row, metric, key))
-        rows.append(cells)
+        measure = metric if len(result.columns[metric]) > 2 else ""
+        tables.setdefault(measure, []).append(cells)
     blocks: list[Block] = []
     for name, setting in GROUPINGS.items():
         if result.settings.get("groups") == setting:
             blocks = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}."]
     header = ["", *models, *map(str, others)]
-    return [*blocks, Table(header, rows, result.signature)]
+    for rows in tables.values():
+        blocks.append(without_empty_columns(Table(header, rows)))
+    return [*blocks, Signature(result.signature)]
+
+
+def without_empty_columns(table: Table) -> Table:
+    """A table without columns that have no value."""
+    columns = zip(table.header, *table.rows, strict=True)
+    kept = [column for column in columns if set(column[1:]) != {UNDEFINED}]
+    header, *rows = zip(*kept, strict=True)
+    return Table(header, rows)
 
 
 def picture(figure: plots.style.Figure, caption: str) -> Picture:

@@ -1,15 +1,21 @@
 """`agg-fairseq report` of real runs: every section, and what is left out."""
 
 import re
+import shlex
 import shutil
 
 import pytest
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.cli.main import main
-from agg_fairseq.report import compared, models_of_runs, write_report
+from agg_fairseq.fairseq_plugin.training_command import training_command
+from agg_fairseq.report import compared, models_of_runs, verdict, write_report
 from agg_fairseq.result import BETTER, Result
 from tests.commands import run
+from tests.conftest import USER_DIR, write_lines
+from tests.generate_logs import sentence
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +42,10 @@ def test_every_section_of_the_report(html):
         assert words in html, words
     assert "the first 30%, the next 50% and the last 20% of the tokens that occur" in html
     assert html.count("<img ") == 4 and "<script" not in html
+    first = html[html.index("<h1>") : html.index("<nav>")]
+    assert re.search(r"PPL total: mle [\d.,]+; agg [\d.,]+ \([+−][\d.]+%, not tested\)\.", first)
+    assert re.search(r"hours:minutes:seconds.*?<td>0:0\d:\d\d", html) and "calibrated PPL" in first
+    assert html.count("<code>fairseq-train ") == 2
     assert not re.search(r'(?:src|href)="(?!#|data:)', html)
     assert set(re.findall(r'href="#([^"]*)"', html)) <= set(re.findall(r'id="([^"]*)"', html))
     row = re.search(r">PPL rare</a>.*?</tr>", html, re.DOTALL)[0]
@@ -55,9 +65,11 @@ def test_marks_of_several_seeds():
         rows[name] = {"perplexity": values, "within_perplexity": {"rare": 5 * factor}}
     columns = {"perplexity": ["rare", "total"], "within_perplexity": ["rare"]}
     models = {"a": {"1": "a1", "2": "a2"}, "b": {"1": "b1", "2": "b2"}}
-    table = compared(Result(rows, columns, {}), models, "a")[-1]
-    verdicts = {row[0][0]: row[-1].verdict for row in table.rows}
+    tables = compared(Result(rows, columns, {}), models, "a")[:-1]
+    verdicts = {row[0][0]: row[-1].verdict for table in tables for row in table.rows}
     assert verdicts == {"PPL rare": "", "PPL total": BETTER, "PPL within rare": BETTER}
+    said = "PPL total: a 3.15 ± 0.21; b 1.58 ± 0.11 (−50.0% ± 0.0, better)."
+    assert verdict({"": tables}, models)[0] == said
 
 
 def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_path):
@@ -95,4 +107,24 @@ def test_translation_runs(translator, mt_data, tmp_path, capsys):
     run(capsys, "report", tmp_path, "--data", mt_data, "-o", tmp_path / "r.html")
     html = (tmp_path / "r.html").read_text()
     assert "IsoScore" in html and "No run has a log" in html
-    assert "Perplexity and predictions" not in html
+    assert "Perplexity and predictions" not in html and "No run has translations" in html
+
+
+def test_bleu_of_the_log_in_the_folder_of_a_run(translator, mt_data, tmp_path, capsys):
+    shutil.copy(translator, tmp_path / "checkpoint_last.pt")
+    lines = [*sentence(0, "a b c d e", [(-1, "a b c d e")]), *sentence(1, "f g", [(-1, "f g h")])]
+    write_lines(tmp_path / "generate.log", lines)
+    run(capsys, "report", tmp_path, "--data", mt_data, "-o", tmp_path / "r.html")
+    assert 'class="verdict">BLEU: ' in (tmp_path / "r.html").read_text()
+
+
+def test_the_command_of_a_training_gives_its_settings(lm_runs):
+    """Read again by fairseq, in all sections that a training has."""
+    checkpoint = Checkpoint(lm_runs / "agg")
+    command = training_command(checkpoint)
+    words = shlex.split(command.replace('"$(agg-fairseq user-dir)"', str(USER_DIR)))
+    arguments = options.parse_args_and_arch(options.get_training_parser(), words[1:])
+    cfg = convert_namespace_to_omegaconf(arguments)
+    for section in ("optimization", "criterion", "optimizer", "task", "model", "dataset"):
+        for key, value in checkpoint.options(section).items():
+            assert key == "data" or str(cfg[section][key]) == str(value), (section, key)
