@@ -6,6 +6,7 @@ import runpy
 
 import pytest
 import torch
+from transformers import Trainer
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.evaluation import isotropy
@@ -49,7 +50,7 @@ def test_diffs(diff, tmp_path):
 
 @pytest.mark.parametrize("make", [gpt2, untied])
 def test_another_beta2_of_the_embedding(make):
-    [program] = [text for text in PROGRAMS if "AdamW(groups" in text]
+    [program] = [text for text in PROGRAMS if "optimizer = torch.optim.AdamW(" in text]
     names = {"torch": torch, "model": make()}
     exec(program, names)
     others, own = names["optimizer"].param_groups
@@ -58,6 +59,28 @@ def test_another_beta2_of_the_embedding(make):
     assert weight is names["model"].get_output_embeddings().weight
     trained = {*others["params"], weight}
     assert trained == {*names["model"].parameters()} and len(trained) == len(others["params"]) + 1
+
+
+def test_muon_with_trainer(tmp_path):
+    """Both optimizers follow the schedule, and a training with a GatedHead resumes bit for bit."""
+    [program] = [text for text in PROGRAMS if "class Both" in text]
+    ends = []
+    for resume in (None, str(tmp_path / "checkpoint-4")):
+        model = gpt2()
+        settings = trainer(model, tmp_path, save_strategy="steps", save_steps=4).args
+        names = {"torch": torch, "Trainer": Trainer, "model": model, "args": settings}
+        names["train"] = dataset()
+        exec(program, names)
+        training = names["trainer"]
+        training.add_callback(gated_head(model, rare_fraction=0.3, window=3))
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        training.train(resume_from_checkpoint=resume)
+        after = list(model.parameters())
+        assert not any(map(torch.equal, before, after))
+        for one in training.optimizer.optimizer.optimizers:
+            assert [group["lr"] for group in one.param_groups] == [0] * len(one.param_groups)
+        ends.append([parameter.detach().clone() for parameter in after])
+    assert all(map(torch.equal, *ends))
 
 
 def test_table_of_methods():
