@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 AMOUNTS = pytest.mark.parametrize(
-    "files", [60, pytest.param(1000, marks=pytest.mark.slow)], ids=["few", "more"]
+    "files", [60, pytest.param(300, marks=pytest.mark.slow)], ids=["few", "more"]
 )
 """Runs a test with a few files in `make test`, and with more in `make test-slow`."""
 PIECES = (b"\0", b"\n", b"\xff", b"\x80\x02", b"9" * 400, b"a" * 10_000)

@@ -21,7 +21,9 @@ PAPERS = {  # options, models ("": all), pictures, and a line with a number of t
         (FORTY, "study-mle study-freeze-b early until-105", 2, r"PPL rare .*813\.76"),
     ],
     "wikitext103/agg-table-3": [(LM, "mle agg", 2, r"Uniq total .*13143")],
-    "wikitext103/agg-tables-4-8-9": [(LM, "", 2, r"PPL rare .*385\.6")],
+    "wikitext103/agg-tables-4-8-9": [
+        (LM, "mle ul-agg no-g2 alpha-0.01 alpha-0.05 agg-early", 2, r"PPL rare .*385\.6"),
+    ],
     "wikitext103/agps-table-4": [(LM, "words-cosreg words-agps", 0, r"words-agps .*18\.44")],
     "wikitext103/f2-tables-1-2": [(LM, "f2-mle f2-face f2", 1, r"Table 4 .*5\.3")],
     "wikitext103/f2-tables-3-8": [

@@ -83,6 +83,7 @@ def test_validation_from_the_training_pairs(corpus, tmp_path):
     assert not (out / "reference" / "valid.de").exists()
 
 
+@pytest.mark.slow
 def test_training_pairs_are_kept_by_their_lengths(tmp_path):
     """From 1 to 250 tokens and up to one and a half times those of the other side, both ends
     included; a letter is a token."""

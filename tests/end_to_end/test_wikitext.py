@@ -18,7 +18,7 @@ def read_bpe(folder):
     return json.loads((folder / "manifest.json").read_text())["bpe"]
 
 
-@pytest.mark.parametrize("write", [write_zip, write_files, write_parquet])
+@pytest.mark.parametrize("write", [write_zip, write_parquet])
 def test_every_form_gives_the_same_text(tmp_path, write):
     write(tmp_path / "given", TEXTS)
     first = prepare("wikitext2", "--from", "given", "--output=out", cwd=tmp_path)
