@@ -36,7 +36,7 @@ DIVIDED = ("dataset.max_tokens=", "optimization.update_freq=")
 """The options whose product, the tokens of an update, is divided among the processes."""
 MEETING = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 VOCABULARY = 100_000  # of criterions that are built as a check
-OFF = 0.02
+TOLERANCE = 0.02
 """How far the tokens of an update may be from those that are configured, as a share."""
 PLUGIN = "agg_fairseq/fairseq_plugin/user_dir/agg_plugin"
 FREE = ("checkpoint.save_dir", "common.user_dir", "common.log_", "dataset.num_workers", "hydra.")
@@ -374,7 +374,7 @@ def divide_batches(config: Any, processes: int) -> tuple[int, int]:
     update_freq = -(-blocks // (processes * most))  # as few as an update needs
     batch_blocks = max(1, min(round(blocks / (processes * update_freq)), most))
     wrong = ""
-    if abs(processes * batch_blocks * update_freq / blocks - 1) > OFF:
+    if abs(processes * batch_blocks * update_freq / blocks - 1) > TOLERANCE:
         found = f"{processes * batch_blocks * update_freq * block:,}"
         wrong = f"an update would have {found} tokens; expected {blocks * block:,}"
     elif config.criterion._name == "agps" and batch_blocks != most:

@@ -41,9 +41,6 @@ def average_checkpoints(
         inputs: the folder of a run, or checkpoints.
         last: average the last N checkpoints of the folder, or with a warning those that are there.
         by: which checkpoints of the folder are used.
-
-    Returns:
-        Result: a row per checkpoint, with `updates` and `path`.
     """
     paths = list(map(Path, inputs))
     if len(paths) == 1 and paths[0].is_dir():

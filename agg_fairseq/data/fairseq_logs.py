@@ -5,9 +5,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import UserError
 from ..files import read_lines
@@ -103,9 +103,9 @@ def read_log(
             except ValueError:  # a line that was cut off, or that is something else
                 continue
             for name in logged.keys() & wanted[prefix] if values else logged:
-                number = _number(logged[name]) if name.startswith(prefix) else None
-                if number is not None:
-                    numbers[name.removeprefix(prefix)] = number
+                if name.startswith(prefix):
+                    with suppress(TypeError, ValueError):  # of null, "None" or a list
+                        numbers[name.removeprefix(prefix)] = float(logged[name])
             if "num_updates" in numbers:
                 while entries and entries[-1]["num_updates"] >= numbers["num_updates"]:
                     entries.pop()
@@ -117,11 +117,3 @@ def read_log(
                 "--log-format json --log-file, of at least --log-interval (100) updates"
             )
     return [*found.values()]
-
-
-def _number(value: Any) -> float | None:
-    """None for null, "None" or a list."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

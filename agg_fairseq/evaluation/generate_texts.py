@@ -87,35 +87,18 @@ def generate_texts(
             f"{model}: found {positions} positions; expected {longest}, as many as a text "
             "has tokens; lower --length"
         )
-    torch_device = find_device(device)
-    network.to(torch_device)
     torch.manual_seed(seed)  # for models that draw by themselves
     draws = None
     if topk is not None:  # of the CPU: a seed means the same on all devices
         draws = torch.rand(len(known), length, generator=torch.Generator().manual_seed(seed))
-    continued = {}  # by the number of the prefix; those of about the same length at a time
-    numbers = sorted(range(len(known)), key=lambda number: len(known[number]))
-    starts = range(0, len(known), batch_size)
-    for start in tqdm(starts, "continuing", leave=False, disable=None):
-        batch = numbers[start : start + batch_size]
-        parts = [pad(known[number], (int(adds_bos), 0), value=dictionary.bos()) for number in batch]
-        lengths = torch.tensor(list(map(len, parts)))
-        texts = continuation(
-            network,
-            pad_sequence(parts, batch_first=True, padding_value=dictionary.pad()).to(torch_device),
-            length,
-            lengths=lengths if len(lengths.unique()) > 1 else None,
-            draws=None if draws is None else draws[batch].to(torch_device),
-            topk=topk,
-            forbidden=(dictionary.pad(), dictionary.bos()),
-        )
-        continued.update(zip(batch, texts.cpu(), strict=True))
+    network.to(find_device(device))
+    begun = [pad(prefix, (int(adds_bos), 0), value=dictionary.bos()) for prefix in known]
+    continued = _continue(network, begun, length, dictionary, draws, topk, batch_size)
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8") as file:
-            for number, (prefix, reference) in enumerate(zip(known, references, strict=True)):
+            for parts in zip(known, continued, references, strict=True):
                 line = {}
-                parts = (prefix, continued[number], reference)
                 for field, tokens in zip(TEXT_FIELDS, parts, strict=True):
                     line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -134,6 +117,37 @@ def generate_texts(
     }
     row = {"path": str(model), **measured}
     return Result({str(output): row}, dict.fromkeys(measured, [""]), settings)
+
+
+def _continue(
+    network: Any,
+    prefixes: Sequence[Tensor],
+    length: int,
+    dictionary: Any,
+    draws: Tensor | None,
+    topk: int | None,
+    batch_size: int,
+) -> list[Tensor]:
+    """The continuation (L,) of each prefix, those of about the same length at a time."""
+    device = next(network.parameters()).device
+    continued = {}
+    numbers = sorted(range(len(prefixes)), key=lambda number: len(prefixes[number]))
+    starts = range(0, len(prefixes), batch_size)
+    for start in tqdm(starts, "continuing", leave=False, disable=None):
+        batch = numbers[start : start + batch_size]
+        parts = [prefixes[number] for number in batch]
+        lengths = torch.tensor(list(map(len, parts)))
+        texts = continuation(
+            network,
+            pad_sequence(parts, batch_first=True, padding_value=dictionary.pad()).to(device),
+            length,
+            lengths=lengths if len(lengths.unique()) > 1 else None,
+            draws=None if draws is None else draws[batch].to(device),
+            topk=topk,
+            forbidden=(dictionary.pad(), dictionary.bos()),
+        )
+        continued.update(zip(batch, texts.cpu(), strict=True))
+    return [continued[number] for number in range(len(prefixes))]
 
 
 def _blocks(

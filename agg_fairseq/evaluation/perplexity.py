@@ -1,7 +1,7 @@
 """Perplexity, calibration and isotropy of models of text, by frequency group of the tokens."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,11 @@ def _next_token_row(
     row |= statistics.compute()
     if sizes is not None:
         has_unknown = vocabulary.unknown is not None and statistics.counts[vocabulary.unknown]
-        row["perplexity_per"] = {} if has_unknown else _text_perplexity(row, *sizes)
+        (tokens, words, size), row["perplexity_per"] = sizes, {}
+        nll = tokens * math.log(row["perplexity"]["total"])  # of the text, in nats
+        for part, mean in {"word": nll / max(words, 1), "byte": nll / size}.items():
+            if mean < 709 and not has_unknown:  # beyond, exp overflows
+                row["perplexity_per"][part] = math.exp(mean)
     return row
 
 
@@ -162,15 +166,6 @@ def _groups(
     special = vocabulary.excluded & (vocabulary.counts > 0)
     most_frequent = members.group_ids.masked_fill(special, 0)
     return replace(members, group_ids=most_frequent), f"{grouping},special-tokens-frequent"
-
-
-def _text_perplexity(
-    row: Mapping[str, Any], tokens: int, words: int, size: int
-) -> dict[str, float]:
-    """`perplexity_per` of a text of so many tokens, words and bytes; without one that overflows."""
-    nll = tokens * math.log(row["perplexity"]["total"])  # of the text, in nats
-    means = {"word": nll / max(words, 1), "byte": nll / size}
-    return {part: math.exp(mean) for part, mean in means.items() if mean < 709}
 
 
 def _embedded(models: Models) -> dict[str, EmbeddingSource]:

@@ -184,7 +184,12 @@ class PlainText:
                 "tokens or are of something else; expected a causal language model"
             )
         length = settings["tokens-per-sample"]
-        start = torch.tensor(self._start(model), dtype=torch.int64, device=device)
+        start = tokens[:0]
+        if self.bos:
+            token = model.skeleton.config.get_text_config().bos_token_id
+            if not isinstance(token, int):
+                raise UserError(f"--bos: found no bos_token_id in the config.json of {model}")
+            start = torch.full((1,), token, dtype=torch.int64, device=device)
         blocks = tokens.split(length - len(start))
         for block in tqdm(blocks, str(model), leave=False, disable=None):
             block = torch.cat([start, block])
@@ -194,15 +199,6 @@ class PlainText:
             rows = chunk_rows(logits.size(1))
             for chunk, target in zip(logits.split(rows), block[1:].split(rows), strict=True):
                 yield chunk.float(), target
-
-    def _start(self, model: PretrainedModel) -> list[int]:
-        """What is put before each block."""
-        if not self.bos:
-            return []
-        token = model.skeleton.config.get_text_config().bos_token_id
-        if not isinstance(token, int):
-            raise UserError(f"--bos: found no bos_token_id in the config.json of {model}")
-        return [token]
 
     def _tokens(self, vocabulary: TokenizerVocabulary) -> Tensor:
         """(N,) int64, the tokens of the file."""

@@ -13,7 +13,7 @@ from ..columns import GENERATED_TEXTS
 from ..data.binarized import count_split, excluded_tokens, load_dictionary
 from ..errors import UserError
 from ..files import read_lines
-from ..metrics.texts import ABSENT, OFTEN, SHORTEST_PHRASE
+from ..metrics.texts import ABSENT, MOST_REPEATS, SHORTEST_PHRASE
 from ..names import HUMAN
 from ..result import Result
 from .inputs import check_row_names
@@ -89,7 +89,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "ms-jaccard": "counts-per-text,unpadded",
         "kld": f"{ABSENT:g},nats",
         "distinct": "per-token",
-        "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{OFTEN}-times",
+        "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{MOST_REPEATS}-times",
         "groups": None if groups is None else MASS_GROUPING,
     }
     columns = {**GENERATED_TEXTS, "token_share": groups.names if groups else []}

@@ -11,7 +11,7 @@ Text = Sequence[str]
 ABSENT = 1e-10  # probability in `kl_divergence` of a token that the texts of one side lack
 SHORTEST_PHRASE, LONGEST_PHRASE = 3, 90
 """Number of tokens of the phrases that `repetition` looks for."""
-OFTEN = 50  # a phrase that is repeated more often counts however short it is
+MOST_REPEATS = 50  # a phrase that is repeated more often counts however short it is
 SMOOTHING = 0.1
 """Matches that Self-BLEU counts where an order has none: method 1 of Chen and Cherry (2014), with
 NLTK's ε."""
@@ -54,7 +54,7 @@ def repetition(texts: Sequence[Text]) -> float:
                 times += 1
             if times > most:
                 most, best = times, length
-        repeating += most > 1 and (best >= SHORTEST_PHRASE or most > OFTEN)
+        repeating += most > 1 and (best >= SHORTEST_PHRASE or most > MOST_REPEATS)
     return repeating / len(texts)
 
 

@@ -91,24 +91,6 @@ def test_a_wrong_option_is_told_before_anything_is_made(clone, tmp_path):
         assert not (tmp_path / "new").exists()
 
 
-def test_a_dry_run_prints_every_command_and_starts_none(clone, tmp_path):
-    new = tmp_path / "new"
-    variables = {"DRY_RUN": 1, "ALPHA": "0.05", "GPUS": 8, "RUNS": new}
-    printed = clone.run("wikitext103/agg-table-3.sh", **variables).stdout
-    trainings = [line for line in printed.splitlines() if "/scripts/train.sh " in line]
-    assert all("size=agg" in line and line.rstrip().endswith("--gpus 8") for line in trainings)
-    assert ["criterion.agg_alpha=0.05" in line for line in trainings] == [False, True]
-    for command in ("prepare.sh --tokenizer gpt2", "eval-lm", "generate-lm", "table.py"):
-        assert command in printed
-    models = "agps-base-mle agps-base-freeze cosreg-base-mle"
-    printed = clone.run("reproduce.sh", "agps-tables-1-3", DRY_RUN=1, MODELS=models).stdout
-    assert printed.count("/scripts/train.sh ") == 3 and printed.count("size=agps-base") == 1
-    # Figure 3 compares the two of one recipe, as Table 1
-    (picture,) = [line for line in printed.splitlines() if "agps-figures-3-4.png" in line]
-    assert f" --name {models} " in picture and printed.count("size=vaswani-base") == 2
-    assert not new.exists()
-
-
 def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
     """Of all scripts, at the size of the papers; and at small, each configuration once."""
     (tmp_path / "data").mkdir()

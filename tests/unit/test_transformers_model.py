@@ -5,7 +5,6 @@ import torch
 
 from agg_fairseq.checkpoints import open_models
 from agg_fairseq.checkpoints.transformers_model import PretrainedModel
-from agg_fairseq.cli.main import main
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.tokenizer_vocabulary import TokenizerVocabulary
 from agg_fairseq.errors import UserError
@@ -151,19 +150,6 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
         PretrainedModel(tmp_path).output_embedding  # noqa: B018
     with pytest.raises(UserError, match="2.safetensors: found no such file"):
         load_pretrained(tmp_path)
-
-
-def test_isotropy_of_a_transformers_model(model, text, capsys):
-    assert main(["isotropy", str(model), "--train-text", str(text)]) == 0
-    printed = capsys.readouterr().out
-    assert "matrix:lm_head.weight|rows:12," in printed
-    assert "|groups:30%/50%/20%-of-types|counted-in:text.txt|" in printed
-    # of 12 rows without <s>, <unk> and two fillers; four of them occur once
-    groups = {"frequent": 2, "medium": 1, "rare": 4, "unseen": 1}
-    assert isotropy(open_models([model]), train_text=text).facts["groups"] == groups
-    (model / "config.json").unlink()
-    assert main(["isotropy", str(model / "model.safetensors"), "--matrix", LM_HEAD]) == 0
-    assert "groups:" not in capsys.readouterr().out
 
 
 def test_counts_are_those_of_the_text(model, text):
