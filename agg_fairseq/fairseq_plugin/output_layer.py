@@ -84,17 +84,6 @@ def passes_features(model: Any) -> bool:
     return is_fairseq and is_linear and not is_changed
 
 
-def changes_when_read(layer: nn.Module) -> bool:
-    """Does a parametrization of W go on in each pass of a training?"""
-    if not parametrize.is_parametrized(layer):
-        return False
-    was_training = layer.training
-    layer.train()
-    first, second = layer.weight, layer.weight
-    layer.train(was_training)
-    return not first.equal(second)
-
-
 class Head(NamedTuple):
     """Where the logits of a model come from."""
 

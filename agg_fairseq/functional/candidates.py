@@ -27,6 +27,9 @@ class Candidates:
 def previous_tokens(target: Tensor, ignore_index: int) -> Candidates:
     """The candidates of the token level: the tokens that were targets (B, T) earlier in the same
     row, but no padding. (In the code of Welleck et al. those of a sequence leak into others.)"""
+    if target.dim() != 2:
+        found = tuple(target.shape)
+        raise ValueError(f"expected targets (B, T) of sequences, for ul_alpha, got {found}")
     batch, steps = target.shape
     ordered, order = target.sort(dim=1, stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
 from .compiling import compiled
@@ -90,6 +91,17 @@ class ReplacedLinear(TorchFunctionMode):
                 if torch.is_grad_enabled() == self.has_grad and not _is_checkpointed():
                     function = self.linear
         return function(*arguments, **options)
+
+
+def changes_when_read(layer: nn.Module) -> bool:
+    """Does a parametrization of W go on in each pass of a training?"""
+    if not parametrize.is_parametrized(layer):
+        return False
+    was_training = layer.training
+    layer.train()
+    first, second = layer.weight, layer.weight
+    layer.train(was_training)
+    return not first.equal(second)
 
 
 def _is_checkpointed() -> bool:

@@ -15,8 +15,8 @@ FREEZING_PARTS = ("b", "c", "bc")
 def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
     """The counts (V,) as int64.
 
-    Integers are not looked at, so that the host does not wait for a GPU. Others are rounded, since
-    a moving average of checkpoints is not exact.
+    Integers on a GPU are not looked at, so that the host does not wait for it. Numbers that are no
+    integers are rounded, since a moving average of checkpoints is not exact.
 
     Raises:
         ValueError: the shape is not (`vocabulary`,); or a number is negative, above 2^53, or not
@@ -26,7 +26,9 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
         size = "V" if vocabulary is None else vocabulary
         raise ValueError(f"expected counts of {size} tokens, got shape {tuple(counts.shape)}")
     if not counts.is_floating_point():
-        return counts.long()
+        whole = counts.long()
+        if counts.is_cuda or ((whole >= 0) & (whole <= 2**53)).all():
+            return whole
     rounded = counts.double().round()
     is_whole = (counts.double() - rounded).abs() <= 1e-3 * rounded
     if not (is_whole & (rounded >= 0) & (rounded <= 2**53)).all():
@@ -34,6 +36,19 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
             f"expected counts of {len(counts)} tokens, whole numbers from 0 to 2^53, got {counts}"
         )
     return rounded.long()
+
+
+def check_targets(target: Tensor, vocabulary: int, ignore_index: int) -> None:
+    """ValueError for targets that are not int64, or neither in [0, V) nor `ignore_index`; where they
+    are on a GPU is not looked at, so that the host does not wait for it."""
+    if target.dtype != torch.int64:
+        raise ValueError(f"expected targets of torch.int64, got {target.dtype}")
+    is_out = ((target < 0) | (target >= vocabulary)) & (target != ignore_index)
+    if not target.is_cuda and is_out.any():
+        raise ValueError(
+            f"expected targets in [0, {vocabulary}) or {ignore_index} (ignored), got "
+            f"{target[is_out][0].item()}"
+        )
 
 
 def check_open_interval(name: str, value: float) -> float:
@@ -133,7 +148,7 @@ def rare_tokens(
 
 @dataclass(frozen=True, eq=False)
 class Gates:
-    """The gates G of an update, copied; outside R each becomes 1.
+    """The gates G of an update; outside R each becomes 1.
 
     Args:
         rare: (V,) bool, the rare tokens R.
@@ -146,11 +161,15 @@ class Gates:
     g2: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.rare.dtype != torch.bool:
+            raise ValueError(f"expected rare of torch.bool, got {self.rare.dtype}")
         for name, gate in (("g1", self.g1), ("g2", self.g2)):
             if gate is not None:
                 if gate.shape != self.rare.shape:
                     found = f"{tuple(gate.shape)} and {tuple(self.rare.shape)}"
                     raise ValueError(f"expected {name} and rare of one shape, got {found}")
+                if not gate.is_cuda and not (gate >= 0).all():
+                    raise ValueError(f"expected {name} of at least 0, got {gate.min().item()}")
                 object.__setattr__(self, name, torch.where(self.rare, gate.detach(), 1.0))
 
 

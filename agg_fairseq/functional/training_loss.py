@@ -166,6 +166,9 @@ class TrainingLoss(nn.Module):
         """
         bound = sum(self.weights[term.option] for term in TERMS if term.of_logits is not None)
         largest: Tensor | float = 1.0
+        if position_weight is not None and position_weight.shape != target.shape:
+            found = f"{tuple(position_weight.shape)} and {tuple(target.shape)}"
+            raise ValueError(f"expected position_weight and target of one shape, got {found}")
         if position_weight is not None and position_weight.numel():
             largest = position_weight.abs().max().clamp(min=1e-6)
         loss, values = chunked(

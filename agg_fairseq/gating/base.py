@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..functional import Gates
+from ..functional.gates import check_targets
 from ..modules import TokenCounter
 
 
@@ -64,6 +65,9 @@ class Gating(nn.Module):
         process_group: Any = None,
     ) -> None:
         super().__init__()
+        if excluded is not None and (excluded.dtype, len(excluded)) != (torch.bool, vocabulary):
+            found = f"{excluded.dtype} {tuple(excluded.shape)}"
+            raise ValueError(f"expected excluded ({vocabulary},) of torch.bool, got {found}")
         self.vocabulary, self.ignore_index = vocabulary, ignore_index
         self.process_group, self.counter = process_group, None
         self.register_buffer("excluded", excluded, persistent=False)
@@ -83,13 +87,15 @@ class Gating(nn.Module):
 
         All reductions over workers within an update take place here: call this before a forward
         pass that may run out of memory. A dummy micro-batch, whose loss is multiplied by 0, is not
-        counted.
+        counted. A position whose loss has the weight 0 pulls no row of W: it has to be ignored.
 
         Raises:
-            ValueError: an optimizer has stepped, but the update has not ended.
+            ValueError: an optimizer has stepped, but the update has not ended; or the targets are
+                not int64 in [0, V), or `ignore_index`.
         """
         if not (self.training and torch.is_grad_enabled()):
             return None
+        check_targets(target, self.vocabulary, self.ignore_index)
         if self.has_stepped and self.counter is not None:
             raise ValueError(
                 "found a step of an optimizer, but the update has not ended; call commit_update() "

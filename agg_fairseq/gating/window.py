@@ -72,6 +72,8 @@ class WindowGating(Gating):
             )
         if alpha is None and rare_fraction is None:
             alpha = DEFAULT_ALPHA
+        if static_after_epoch < 0:
+            raise ValueError(f"expected static_after_epoch of at least 0, got {static_after_epoch}")
         self.alpha, self.rare_fraction = alpha, rare_fraction
         self.static_after_epoch, self.count_current_batch = static_after_epoch, count_current_batch
         self.epoch, self.takes_epoch = 1, window is None

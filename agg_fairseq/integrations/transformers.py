@@ -13,6 +13,7 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -20,12 +21,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..functional import Gates
 from ..functional.chunks import leaves_of_graph
-from ..functional.gated_linear import ReplacedLinear, gated_linear
+from ..functional.gated_linear import ReplacedLinear, changes_when_read, gated_linear
 from ..gating import Gating, WindowGating
 from .output_layers import IGNORED_LABEL
 
@@ -45,7 +47,7 @@ __all__ = ["GatedHead"]
 logger = logging.getLogger(__name__)
 
 MOST_EPOCH_SLOTS = 64  # of a window of one epoch: they take at most 64 · 8 bytes for each token
-# the name of an attribute of the model, of one of the schedule, and the second one of the labels
+# the name of an attribute of the model, of its output layer, and of the schedule
 GATED_HEAD_KEY = "_gated_head"
 
 
@@ -58,10 +60,14 @@ class GatedHead(TrainerCallback):
     in its `scheduler.pt`. Labels count each time that their loss is computed: with SAM or LBFGS,
     several times per update.
 
-    Position t predicts label t + 1 in models whose `forward` calls `self.loss_function`, unless it
-    is that of masked language models; in all others (T5, BART, Whisper, BERT), which compute a loss
-    of their own, label t. The first backward pass whose labels can tell checks it: the gradient of
-    a likelihood is lowest at the target.
+    Position t predicts label t + 1 in models whose `forward` calls `self.loss_function`, but for
+    masked language models and those with an encoder; in all others (T5, BART, Whisper, BERT), label
+    t. The first backward pass whose labels can tell checks it: the gradient of a likelihood is
+    lowest at the target. A label whose loss has the weight 0 is no appearance of its token: it has
+    to be −100.
+
+    In training, the output layer can be called by the model's forward pass alone. For other calls,
+    as for an early exit, write `gated_linear(hidden, W, b, target, gating.gates(target))`.
 
     Args:
         model: of transformers, with a linear output layer, tied or not, with or without bias; or of
@@ -80,11 +86,7 @@ class GatedHead(TrainerCallback):
 
     def __init__(self, model: Any, gating: Gating, *, tokenizer: Any = None) -> None:
         self.model = model = model.get_base_model() if hasattr(model, "get_base_model") else model
-        attributes, self._mark = vars(model), (id(model), id(self))
-        if (
-            attributes.get(GATED_HEAD_KEY, self._mark)[0] == id(model)
-            and GATED_HEAD_KEY in attributes
-        ):
+        if vars(model).get(GATED_HEAD_KEY, (None,))[0] == id(model):
             raise UserError("GatedHead: this model already has one; remove() it first")
         self.gating = gating
         self._check_rows(self._head().weight)
@@ -101,21 +103,45 @@ class GatedHead(TrainerCallback):
         self._signature = inspect.signature(model.forward)
         bases = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
         names = {name for one in bases for name in inspect.unwrap(one).__code__.co_names}
-        self._shifts = "loss_function" in names and model.loss_function is not ForMaskedLMLoss
-        self._before = attributes.get("forward")
-        # an attribute of the instance, since PEFT calls `model.forward(…)` itself, without hooks
-        self._forward = MethodType(_gated_forward(self, model.forward), model)
-        attributes |= {"forward": self._forward, GATED_HEAD_KEY: self._mark}
+        self._shifts = (
+            "loss_function" in names
+            and model.loss_function is not ForMaskedLMLoss
+            and not model.config.is_encoder_decoder
+        )
+        self._within: AbstractContextManager | None = (
+            None  # for the output layer, in a forward pass
+        )
+        self._replaced: list[
+            tuple[nn.Module, Any, Any]
+        ] = []  # modules, with forward before and since
+        self._replace(model, self._step)
+        self._replace(self._head(), self._call_head)
+
+    def _replace(self, module: nn.Module, step: Callable[..., Any]) -> None:
+        """Puts `step` in the place of the forward of a module, if it is not there.
+
+        It is an attribute of the instance, since PEFT calls `model.forward(…)` itself, without hooks.
+        """
+        attributes, mark = vars(module), (id(module), id(self))
+        if attributes.get(GATED_HEAD_KEY) != mark:
+            forward = MethodType(_gated_forward(mark, step, module.forward), module)
+            self._replaced.append((module, attributes.get("forward"), forward))
+            attributes |= {"forward": forward, GATED_HEAD_KEY: mark}
+
+    def _is_attached(self, module: nn.Module) -> bool:
+        return vars(module).get(GATED_HEAD_KEY) == (id(module), id(self))
 
     def remove(self) -> None:
         """Restores the model as it was before; a second call does nothing."""
         self.roll_back_update()
-        attributes = vars(self.model)
-        if attributes.get(GATED_HEAD_KEY) == self._mark:
-            del attributes[GATED_HEAD_KEY]
-            if attributes.get("forward") == self._forward:  # which others may have wrapped since
+        while self._replaced:
+            module, before, forward = self._replaced.pop()
+            attributes = vars(module)
+            if self._is_attached(module):
+                del attributes[GATED_HEAD_KEY]
+            if attributes.get("forward") == forward:  # which others may have wrapped since
                 del attributes["forward"]
-                attributes |= {} if self._before is None else {"forward": self._before}
+                attributes |= {} if before is None else {"forward": before}
 
     def _head(self) -> Any:
         """The output layer."""
@@ -126,7 +152,10 @@ class GatedHead(TrainerCallback):
             ]
             head = copies[0] if copies else head.original_module
         if getattr(getattr(head, "weight", None), "ndim", 0) != 2:
-            name, found = type(self.model).__name__, type(head).__name__
+            name, found = (
+                type(self.model).__name__,
+                f"{type(head).__module__}.{type(head).__name__}",
+            )
             raise UserError(f"GatedHead: expected {name} to end in an nn.Linear, found {found}")
         return head
 
@@ -135,11 +164,10 @@ class GatedHead(TrainerCallback):
     @torch.compiler.disable(recursive=False)
     def _step(self, forward: Callable, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Stands in the place of the model's `forward`."""
-        labels = keywords.pop(GATED_HEAD_KEY, None)
-        given = {**self._signature.bind_partial(*arguments, **keywords).arguments, **keywords}
-        labels = labels if given.get("labels") is None else given["labels"]
         if not self.model.training or not torch.is_grad_enabled():
             return forward(*arguments, **keywords)
+        given = {**self._signature.bind_partial(*arguments, **keywords).arguments, **keywords}
+        labels = _popped_labels(given) if given.get("labels") is None else given["labels"]
         if labels is None:
             if not self._has_told_labels:
                 self._has_told_labels = True
@@ -147,17 +175,17 @@ class GatedHead(TrainerCallback):
                     "GatedHead: found a training step without labels, which is not gated; give the "
                     "model its labels, also where the loss is your own"
                 )
-            return forward(*arguments, **keywords)
+            return self._run(forward, arguments, keywords, nullcontext())
         if self.gating.has_stepped:
             raise UserError(
                 "GatedHead: the optimizer has stepped, but the update has not ended; give GatedHead "
                 "to Trainer in callbacks=[…], or call commit_update() after each step"
             )
         head, target = self._head(), given.get("shift_labels")
-        if not head.weight.requires_grad:
+        if not self._is_checked and changes_when_read(head):
             raise UserError(
-                "GatedHead: the output embedding does not train, so that there is no gradient to "
-                "gate; unfreeze it (with PEFT: modules_to_save of the active adapter)"
+                "GatedHead: found an output embedding that changes each time that it is read, as by "
+                "spectral_norm of torch's parametrizations; expected one without"
             )
         if target is None:
             target, other = F.pad(labels, (0, 1), value=IGNORED_LABEL)[..., 1:], labels
@@ -165,42 +193,66 @@ class GatedHead(TrainerCallback):
             self._other = other.to(head.weight.device)
         target = target.to(head.weight.device)
         self._is_used, gates = False, self.gating(target)
-        mode = ReplacedLinear(head, functools.partial(self._linear, target, gates))
-        attributes, before = vars(head), vars(head).get("forward")
-        attributes["forward"] = functools.partial(_forward_within, mode, head.forward)
-        try:
-            output = forward(*arguments, **keywords)
-        finally:
-            del attributes["forward"]
-            attributes |= {} if before is None else {"forward": before}
+        linear = functools.partial(self._linear, target, gates)
+        output = self._run(forward, arguments, keywords, ReplacedLinear(head, linear))
         if not self._is_used:
             raise UserError(
                 "GatedHead: the model has not called its output layer, as with fused losses such as "
-                "Liger's and chunked ones; switch them off"
+                "Liger's and chunked ones, or calls it in torch's checkpoint or by another weight; "
+                "switch that off"
             )
         return output
+
+    @torch.compiler.disable(recursive=False)
+    def _run(
+        self, forward: Callable, arguments: tuple, keywords: dict[str, Any], within: Any
+    ) -> Any:
+        """A forward pass of the model, whose output layer is called `within` a context."""
+        self._replace(self._head(), self._call_head)
+        self._within = within
+        try:
+            return forward(*arguments, **keywords)
+        finally:
+            self._within = None
+
+    def _call_head(self, forward: Callable, arguments: tuple, keywords: dict[str, Any]) -> Any:
+        """Stands in the place of the output layer's `forward`."""
+        if self._within is not None:
+            return _forward_within(self._within, forward, *arguments, **keywords)
+        if self.model.training and torch.is_grad_enabled():
+            raise UserError(
+                "GatedHead: found a call of the output layer after the forward pass, as of an early "
+                "exit, or in the backward pass, whose targets are not known; expected gated_linear("
+                "hidden, W, b, target, gating.gates(target))"
+            )
+        return forward(*arguments, **keywords)
 
     def _linear(
         self,
         target: Tensor,
         gates: Gates | None,
-        features: Tensor,
+        input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
     ) -> Tensor:
         """The logits."""
         if not self._is_checked:
             self._check_rows(weight)
-        positions = features.shape[:-1]
+        if not weight.requires_grad:
+            raise UserError(
+                "GatedHead: the output embedding does not train, so that there is no gradient to "
+                "gate; unfreeze it (with PEFT: modules_to_save of the active adapter)"
+            )
+        positions = input.shape[:-1]
         if positions not in (target.shape, (target.numel(),)):
             raise UserError(
                 f"GatedHead: found logits of the positions {(*positions,)} for the labels "
                 f"{(*target.shape,)}; expected those of all labels (logits_to_keep=0)"
             )
         if not self._is_checked and self.gating.counter is not None:
-            self._check_workers(features)
+            self._check_workers(input)
         self._is_used, target = True, target.reshape(positions)
-        logits = gated_linear(features, weight, bias, target, gates)
+        logits = gated_linear(input, weight, bias, target, gates)
         if not self._is_checked and logits.requires_grad and self._other is not None:
             other = self._other.reshape(positions)
             logits.register_hook(functools.partial(self._check_targets, target, other))
@@ -230,8 +282,8 @@ class GatedHead(TrainerCallback):
         """Called with dL/dlogits (..., V) of backward passes, until one decides: of the positions
         whose labels t and t + 1 differ, most have their lowest gradient, as a likelihood has at its
         target, at one of them."""
-        lowest = gradient.argmin(-1)
-        differs = (target != other) & gradient.any(-1)
+        lowest, has_gradient = gradient.argmin(-1), gradient.any(-1)
+        differs = (target != other) & has_gradient
         right, wrong = (2 * (differs & (lowest == one)).sum() for one in (target, other))
         self._is_checked = bool(right > differs.sum())
         if wrong > differs.sum():
@@ -239,6 +291,12 @@ class GatedHead(TrainerCallback):
             raise UserError(
                 f"GatedHead: found a loss by which position t predicts label {found}; expected {taken} "
                 f"for {type(self.model).__name__}, by what its forward calls; it is not supported"
+            )
+        weightless = ((target != IGNORED_LABEL) & ~has_gradient).sum()
+        if self._is_checked and weightless:
+            logger.warning(
+                f"GatedHead: found {weightless} labels without a gradient, as where their weight in "
+                "the loss is 0; expected −100 there, since each label is counted"
             )
 
     # The updates of a training
@@ -293,8 +351,8 @@ class GatedHead(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Sets the window; restores the counts where Trainer resumes from a checkpoint."""
         loader, schedule = kwargs["train_dataloader"], kwargs["lr_scheduler"]
-        is_attached = vars(self.model).get(GATED_HEAD_KEY) == self._mark
-        if args.n_gpu > 1 or not is_attached or self.model not in kwargs["model"].modules():
+        is_known = self._is_attached(self.model) and self.model in kwargs["model"].modules()
+        if args.n_gpu > 1 or not is_known:
             raise UserError(
                 f"GatedHead: found a training on {args.n_gpu} GPUs, of a model with another "
                 "GatedHead or none; expected one on one GPU (torchrun starts a process for each), "
@@ -302,7 +360,8 @@ class GatedHead(TrainerCallback):
             )
         self.roll_back_update()
         source = getattr(loader, "base_dataloader", loader)  # of accelerate, around that of torch
-        source.collate_fn = functools.partial(_copy_labels, source.collate_fn)
+        if hasattr(source, "collate_fn"):
+            source.collate_fn = functools.partial(_remembering_collate, source.collate_fn)
         gating, self._updates_of_epoch = self.gating, None
         if has_length(loader):
             steps = args.gradient_accumulation_steps
@@ -344,30 +403,64 @@ class _Saved:
         return OrderedDict, (), None, None, iter(self.gated.state_dict().items())
 
 
-def _gated_forward(gated: GatedHead, before: Callable[..., Any]) -> Callable[..., Any]:
-    """The forward of an instance of a model; of a copy of it, or after `remove`, it is `before`."""
-    own = getattr(before, "__func__", lambda model, *given, **more: before(*given, **more))
+def _gated_forward(mark: Any, step: Callable[..., Any], before: Callable[..., Any]) -> Any:
+    """The forward of an instance of a module; of a copy of it, or after `remove`, it is `before`."""
+    own = getattr(before, "__func__", lambda module, *given, **more: before(*given, **more))
 
     @functools.wraps(own)  # Trainer looks at its signature
-    def forward(model: nn.Module, *arguments: Any, **keywords: Any) -> Any:
-        if vars(model).get(GATED_HEAD_KEY) != (id(model), id(gated)):
-            return own(model, *arguments, **keywords)
-        return gated._step(functools.partial(own, model), arguments, keywords)
+    def forward(module: nn.Module, *arguments: Any, **keywords: Any) -> Any:
+        if vars(module).get(GATED_HEAD_KEY) != mark or mark[0] != id(module):
+            return own(module, *arguments, **keywords)
+        return step(functools.partial(own, module), arguments, keywords)
 
     return forward
 
 
 @torch.compiler.disable
-def _forward_within(mode: ReplacedLinear, forward: Callable[..., Tensor], *given: Any) -> Tensor:
-    with mode:
-        return forward(*given)
+def _forward_within(
+    within: AbstractContextManager, forward: Callable[..., Tensor], *given: Any, **more: Any
+) -> Tensor:
+    with parametrize.cached(), within:
+        return forward(*given, **more)
 
 
-def _copy_labels(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
-    """A batch whose labels have a second name: those with the first, Trainer keeps from the model
-    for a loss of its own."""
+# Labels for losses of Trainer and of the user, which take them out of the batch.
+
+_popped: tuple[Any, list[Any]] = None, []  # the last ones, and what was beside them
+
+
+def _popped_labels(given: Mapping[str, Any]) -> Tensor | None:
+    """The labels that were popped from the batch of which these arguments are."""
+    labels, beside = _popped
+    is_of_batch = any(one is other for one in given.values() for other in beside)
+    return labels if is_of_batch else None
+
+
+@functools.cache
+def _remembering(kind: type) -> type:
+    """A kind of batch from which popped labels are remembered."""
+
+    class Batch(kind):  # type: ignore[misc]
+        def pop(self, key: str, *default: Any) -> Any:
+            value = super().pop(key, *default)
+            if key == "labels":
+                global _popped
+                _popped = value, [one for one in self.values() if isinstance(one, Tensor)]
+            return value
+
+        def __reduce__(self) -> tuple[Any, ...]:  # from a worker of the loader
+            return _as_remembering, (kind, {**self})
+
+    return Batch
+
+
+def _as_remembering(kind: type, batch: Mapping[str, Any]) -> Any:
+    return _remembering(kind)(batch)
+
+
+def _remembering_collate(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
     batch = collate(examples)
-    return batch if "labels" not in batch else {**batch, GATED_HEAD_KEY: batch["labels"]}
+    return _as_remembering(type(batch), batch) if "labels" in batch else batch
 
 
 def _special_tokens(model: Any, tokenizer: Any, of_model: bool, vocabulary: int) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..functional.gates import check_targets
 from ..functional.host_copy import HostCopy
 
 MOST_SLOTS = 4096  # whatever the window
@@ -80,13 +81,9 @@ class TokenCounter(nn.Module):
 
     def add(self, tokens: Tensor) -> None:
         """Counts tokens (...), int64 in [0, V) or `ignore_index`, into the update under way."""
-        tokens, vocabulary = tokens.reshape(-1), len(self.current)
+        check_targets(tokens, len(self.current), self.ignore_index)
+        tokens = tokens.reshape(-1)
         counted = (tokens != self.ignore_index).long()
-        # a GPU is not waited for
-        if not tokens.is_cuda and ((tokens * counted) // vocabulary).any():
-            raise RuntimeError(
-                f"expected targets in [0, {vocabulary}) or {self.ignore_index} (ignored)"
-            )
         # a token that is not counted adds 0 to the first one
         self.current.index_add_(0, tokens * counted, counted)
 

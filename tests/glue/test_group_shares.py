@@ -66,6 +66,9 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
         "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3% by the rule; s above 30% was never"
     )
     assert counted.facts["prediction"].startswith(words)
+    (tmp_path / "train.txt").write_text("w0 w0 w1 w2 w3 w4\n")  # all of them, so none is unknown
+    counted = group_shares("train.txt", tokenizer=".", tokens_per_update=1, beta2=0.7)
+    assert "of targets that" not in counted.facts["prediction"]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_frozen_rows_stay_bit_identical_until_they_are_released(lm_data):
     trainer._dummy_batch = data[0]
     for group in ([{}], data[:2], data[2:4], data[4:6]):
         trainer.train_step(group)
+    assert trainer.criterion.open_update == 3, "of which the embedding's statistics are due"
     is_same = (weight == before).all(1)
     assert is_same.equal(is_frozen) and before[is_frozen].any()
     trainer.train_step(data[6:8])

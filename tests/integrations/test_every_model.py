@@ -117,11 +117,14 @@ def compared(model, target=None):
     factors = torch.where(is_rare[:, None], gates.g2, gates.g1)
     factors[(y >= 0).nonzero().squeeze(1), y[y >= 0]] = 1
     change = (factors - 1) * z
-    for name, one in model.named_parameters():
-        if one is head.weight:
-            own[name] = own[name] + change.t() @ seen["features"]
-        elif one is getattr(head, "bias", None):
-            own[name] = own[name] + change.sum(0)
+    head(seen["features"])  # which makes W anew, where it is computed
+    outputs, gradient = [head.weight], [change.t() @ seen["features"]]
+    if getattr(head, "bias", None) is not None:
+        outputs, gradient = [*outputs, head.bias], [*gradient, change.sum(0)]
+    named = [(name, one) for name, one in model.named_parameters() if name in own]
+    changes = torch.autograd.grad(outputs, [one for _, one in named], gradient, allow_unused=True)
+    for (name, _), one in zip(named, changes, strict=True):
+        own[name] = own[name] if one is None else own[name] + one
     literal = difference(gated_step, own)
     assert difference(plain, own) > 1e-3, "gates that change nothing"
     return (found - loss).abs().item(), difference(plain, step(model)[1]), literal

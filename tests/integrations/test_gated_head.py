@@ -8,11 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import parametrizations, spectral_norm, weight_norm
+from torch.nn.utils.prune import l1_unstructured
 from torch.testing import assert_close
 from transformers import GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.functional import Gates, gated_linear
 from agg_fairseq.gating import AgpsGating
 from tests.integrations.test_every_model import compared
 from tests.small_transformers import (
@@ -68,16 +71,22 @@ def scaled():
     return model
 
 
-def add_hook():
+def changed(change):
+    """A model, untied, of which the output layer was changed."""
     model = untied()
-    model.lm_head.register_forward_hook(lambda module, given, z: z - z.mean(-1, keepdim=True))
+    change(model.lm_head)
     return model
 
 
-def checkpointed():
+def half_as_large(head):
+    forward, head.width = head.forward, 2
+    head.forward = lambda features: forward(features) / 2
+
+
+def checkpointed(use_reentrant):
     """Its blocks run again in the backward pass."""
     model, runs = untied(), []
-    model.gradient_checkpointing_enable()
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
     model(**batch()).loss.backward()
     assert len(runs) == 2, "checkpointing had no effect"
@@ -92,8 +101,20 @@ MODELS = {
     "mup": lambda: replace_head(lambda *sizes: MuReadout(*sizes, bias=False)),
     "bias of a plug-in": lambda: replace_head(Shifted),
     "learned scale, two losses": scaled,
-    "hook": add_hook,
-    "gradient checkpointing": checkpointed,
+    "hook": lambda: changed(
+        lambda head: head.register_forward_hook(lambda _, given, z: z - z.mean(-1, keepdim=True))
+    ),
+    "pre-hook": lambda: changed(
+        lambda head: head.register_forward_pre_hook(lambda _, given: (2 * given[0],))
+    ),
+    "forward of an instance": lambda: changed(half_as_large),
+    "weight_norm": lambda: changed(weight_norm),
+    "spectral_norm": lambda: changed(lambda head: spectral_norm(head, n_power_iterations=300)),
+    "parametrized weight_norm": lambda: changed(parametrizations.weight_norm),
+    "pruning": lambda: changed(lambda head: l1_unstructured(head, "weight", 0.3)),
+    "compiled": lambda: changed(lambda head: head.compile(backend="eager")),
+    "gradient checkpointing": lambda: checkpointed(use_reentrant=False),
+    "gradient checkpointing, re-entrant": lambda: checkpointed(use_reentrant=True),
 }
 
 
@@ -169,6 +190,40 @@ def test_a_training_step_without_labels_is_told(caplog):
     for _ in range(2):
         model(input_ids=given["input_ids"])
     assert caplog.text.count("without labels, which is not gated") == 1
+
+
+def test_an_early_exit_after_the_forward_pass_is_refused():
+    """Its targets are not known; by the line of the message, it is gated."""
+    model, given = untied(), batch()
+    gated = gated_head(model, rare_fraction=0.3)
+    with pytest.raises(UserError, match="call of the output layer after the forward pass"):
+        model.lm_head(model.model(given["input_ids"]).last_hidden_state)
+    for expected in (None, torch.ones(VOCABULARY), torch.zeros(VOCABULARY)):
+        gates = None if expected is None else Gates(expected.bool() | True, expected, expected)
+        gated.gating.gates = lambda target, gates=gates: gates
+        output = model(**given, output_hidden_states=True)
+        hidden = output.hidden_states[1]
+        with pytest.raises(UserError, match="call of the output layer after the forward pass"):
+            model.lm_head(hidden)
+        with torch.no_grad():
+            logits = model.lm_head(hidden)
+        head, target = model.lm_head, torch.full_like(given["labels"], 5)
+        early = gated_linear(hidden, head.weight, head.bias, target, gated.gating.gates(target))
+        assert early.equal(logits)
+        found = gradients(model, early.logsumexp(-1).sum())["lm_head.weight"].any(1)
+        assert found.sum() == (1 if gates is not None and not expected.any() else VOCABULARY)
+    assert model.eval().lm_head(hidden).equal(logits)
+
+
+def test_labels_of_weight_0_are_told(caplog):
+    """They are counted, though no row of W is pulled where they are."""
+    for weight, told in ((1, 0), (0, 1)):
+        model, given = gpt2(), batch()
+        gated_head(model, rare_fraction=0.3)
+        weights = torch.ones(VOCABULARY).index_fill(0, torch.tensor([7]), weight)
+        logits, target = model(**given).logits[:, :-1].flatten(0, 1), given["labels"][:, 1:]
+        F.cross_entropy(logits, target.flatten(), weights).backward()
+        assert caplog.text.count(f"found {(target == 7).sum()} labels without a gradient") == told
 
 
 def test_labels_shifted_by_the_caller_and_given_by_position():

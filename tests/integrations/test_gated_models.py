@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import nn
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
 from transformers import GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -33,6 +35,25 @@ class Aligned(GPT2LMHeadModel):
         return CausalLMOutput(loss, logits)
 
 
+def checkpoint_head(model, use_reentrant):
+    forward = model.lm_head.forward
+    model.lm_head.forward = lambda features: checkpoint(
+        forward, features, use_reentrant=use_reentrant
+    )
+
+
+def fake_quantized():
+    """As in a training for quantization: it multiplies by a rounded W."""
+    layer = nn.Linear(16, VOCABULARY, bias=False)
+    layer.qconfig = torch.ao.quantization.get_default_qat_qconfig()
+    return torch.ao.nn.qat.Linear.from_float(layer)
+
+
+def quantized():
+    model = nn.Sequential(nn.Linear(16, VOCABULARY, bias=False))
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})[0]
+
+
 def build_model(kind):
     model = gpt2()
     model.__class__ = kind
@@ -46,6 +67,11 @@ def build_model(kind):
         (lambda: build_model(Aligned), None, {}, r"predicts label t; expected t \+ 1"),
         (untied, None, {"logits_to_keep": 4}, r"positions \(3, 4\) for the labels \(3, 12\)"),
         (untied, lambda model: model.lm_head.requires_grad_(False), {}, "does not train"),
+        (untied, lambda model: parametrizations.spectral_norm(model.lm_head), {}, "changes each time that it is read"),
+        (untied, lambda model: checkpoint_head(model, use_reentrant=False), {}, "calls it in torch's checkpoint"),
+        (untied, lambda model: checkpoint_head(model, use_reentrant=True), {}, "calls it in torch's checkpoint"),
+        (untied, lambda model: setattr(model, "lm_head", fake_quantized()), {}, "or by another weight"),
+        (untied, lambda model: setattr(model, "lm_head", quantized()), {}, "found torch.ao.nn.quantized.dynamic"),
         (untied, lambda model: model.resize_token_embeddings(64), {}, "found 64 rows in the output"),
         (untied, lambda model: setattr(model.lm_head.weight, "device_mesh", 1), {}, "do not shard"),
     ],
@@ -59,6 +85,18 @@ def test_refused_in_the_first_step(make, change, more, message):
         model(**batch(), **more).loss.backward()
     gated.remove()
     assert model(**batch()).loss.isfinite()
+
+
+def test_workers_with_the_same_batch_are_asked_for(monkeypatch):
+    """As those of a tensor-parallel model, whose counts would be summed."""
+    model = untied()
+    gated = gated_head(model, rare_fraction=0.3)
+    model.model.embed_tokens.weight.device_mesh = "tp"
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    with pytest.raises(UserError, match="expected process_group of the rule"):
+        model(**batch())
+    gated.gating.process_group = "dp"
+    model(**batch())
 
 
 def test_labels_that_do_not_tell_the_alignment_do_not_decide_it():
@@ -102,7 +140,9 @@ def test_options_that_are_refused():
     with pytest.raises(UserError, match="found 61 rows in the output embedding, expected 7"):
         GatedHead(model, AggGating(7))
     model.lm_head = nn.Sequential(nn.Linear(16, VOCABULARY))
-    with pytest.raises(UserError, match="GPT2LMHeadModel to end in an nn.Linear, found Sequential"):
+    with pytest.raises(
+        UserError, match="GPT2LMHeadModel to end in an nn.Linear, found torch.*Sequential"
+    ):
         gated_head(model)
 
 

@@ -1,5 +1,6 @@
 """GatedHead as a callback of Trainer, with accelerate, and with several workers."""
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -89,6 +90,52 @@ def test_losses_of_trainer_and_of_the_user_are_gated(tmp_path):
     assert trained["gates of 1"].equal(trained["plain"])
     assert_close(trained["user's"], trained["Trainer's"], rtol=1e-4, atol=1e-5)
     assert (trained["user's"] - trained["plain"]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["distillation", "no collate_fn"])
+def test_batches_of_trainer_are_its_own(tmp_path, kind):
+    """For a teacher, by name, and for a generation; also where the labels are taken out of them, and
+    where a loader has no `collate_fn`."""
+    model, teacher = gpt2(), gpt2().eval()
+    gated = gated_head(model, rare_fraction=0.3, window=3)
+
+    class Training(transformers.Trainer):
+        def get_train_dataloader(self):
+            loader = super().get_train_dataloader()
+            return loader if kind == "distillation" else [*loader]
+
+        def compute_loss(self, model, inputs, **_):
+            assert set(inputs) == {"input_ids", "labels"}
+            if kind == "distillation":
+                assert inputs.input_ids is inputs["input_ids"]
+                labels = inputs.pop("labels")
+                with torch.no_grad():
+                    expected = teacher(**inputs).logits.softmax(-1)
+                    model.generate(**inputs, max_new_tokens=1)
+            logits = model(**inputs).logits
+            if kind != "distillation":
+                return F.cross_entropy(
+                    logits[:, :-1].flatten(0, 1), inputs["labels"][:, 1:].flatten()
+                )
+            counts = gated.gating.counter.current
+            assert counts.sum() > 0 and counts[labels[:, 1:]].all()
+            return -(expected * logits.log_softmax(-1)).sum(-1).mean()
+
+    def collate(examples):
+        batch = {name: torch.stack([one[name] for one in examples]) for name in examples[0]}
+        return transformers.BatchEncoding(batch)
+
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), use_cpu=True, report_to=[], save_strategy="no", max_steps=2
+    )
+    training = Training(
+        model, arguments, train_dataset=dataset(), data_collator=collate, callbacks=[gated]
+    )
+    training.train()
+    assert gated.gating.counter.updates == 2
+    batch = integration._remembering_collate(collate, dataset())
+    sent = pickle.loads(pickle.dumps(batch))  # from a worker of the loader
+    assert type(sent) is type(batch) and sent.pop("labels").equal(sent.input_ids)
 
 
 def test_sft_trainer_of_trl(tmp_path):

@@ -52,7 +52,7 @@ def test_what_whole_counts_takes():
     counts = torch.tensor([2**40, 3, 0])
     for same in (counts, counts.double(), counts.double() * (1 - 1e-4), counts.int().clamp(max=9)):
         assert whole_counts(same)[1:].tolist() == [3, 0] and whole_counts(same).dtype == torch.int64
-    for wrong in (counts / 7, counts * torch.nan, -counts.double()):
+    for wrong in (counts / 7, counts * torch.nan, -counts, counts * 2**20):
         with pytest.raises(ValueError, match="whole numbers from 0"):
             whole_counts(wrong)
     with pytest.raises(ValueError, match=r"counts of 4 tokens, got shape \(3,\)"):

@@ -95,6 +95,10 @@ def test_refusals():
         gated_linear(h, w, None, y, Gates(gates.rare[1:], gates.g1[1:]))
     with pytest.raises(ValueError, match=r"g1 and rare of one shape, got \(11, 1\)"):
         Gates(gates.rare, gates.g1[:, None])
+    with pytest.raises(ValueError, match="rare of torch.bool, got torch.int64"):
+        Gates(gates.rare.long(), gates.g1)
+    with pytest.raises(ValueError, match="g1 of at least 0, got -1"):
+        Gates(gates.rare | True, -torch.ones(11))
     with pytest.raises(RuntimeError, match="second derivatives"):
         grad(
             gated_linear(h, w, None, y.where(y != IGNORED, 0), gates).square().sum(),

@@ -191,6 +191,9 @@ def test_a_state_of_another_rule_is_refused():
         (AggGating, {"which": "g3"}, "one of both, g1, g2"),
         (AggGating, {"window": 2.5}, "a whole number, got 2.5"),
         (AggGating, {"window": 0}, "at least 1 update"),
+        (AggGating, {"static_after_epoch": -1}, "static_after_epoch of at least 0, got -1"),
+        (AggGating, {"excluded": torch.tensor([0, 1])}, r"excluded \(30,\) of torch.bool, got"),
+        (AgpsGating, {"rare_rank": 5, "counts": -torch.arange(V)}, "numbers from 0 to 2"),
         (AgpsGating, {"rare_rank": V}, r"rare_rank in \[0, 30\)"),
         (AgpsGating, {"rare_rank": 28, "excluded": EXCLUDED}, r"\[0, 28\), as many tokens"),
     ],
@@ -198,6 +201,15 @@ def test_a_state_of_another_rule_is_refused():
 def test_options_out_of_range(rule, options, message):
     with pytest.raises(ValueError, match=message):
         rule(V, **options)
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor([-5]), torch.tensor([V]), torch.rand(3)])
+def test_targets_that_are_refused(wrong):
+    """By rules that do not count them, too: an index from the end would be that of another token."""
+    agps = AgpsGating(V, rare_rank=5, counts=torch.arange(V))
+    for rule in (agps, FaceWeights(V), AggGating(V)):
+        with pytest.raises(ValueError, match="expected targets"):
+            rule(wrong)
 
 
 def test_an_update_ends_once_after_its_micro_batches():

@@ -11,6 +11,7 @@ from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entro
 from agg_fairseq.functional import (
     Gates,
     SmoothedLikelihood,
+    TrainingLoss,
     chunked,
     cosine_regularizer,
     naive_gated_cross_entropy,
@@ -176,6 +177,16 @@ def test_weights_of_positions_in_float16(size):
         loss, _ = chunked(SmoothedLikelihood(position_weight=factors), *leaves, y, bound=bound)
         into = torch.autograd.grad(loss, leaves)
         found.append([one.double() / size for one in into])
+    assert_close(*found, rtol=5e-3, atol=5e-3)
+
+
+def test_unlikelihood_in_float16():
+    """dL/dlogits is multiplied by a scale, and its terms as well."""
+    h, w, y, found = torch.randn(2, 6, 5), torch.randn(11, 5), torch.randint(3, (2, 6)), []
+    for dtype in (torch.float16, torch.float64):
+        leaves = [leaf.half().to(dtype).requires_grad_() for leaf in (h, w)]
+        loss = TrainingLoss(ul_alpha=2.0)(*leaves, y).loss
+        found.append([one.double() for one in torch.autograd.grad(loss, leaves)])
     assert_close(*found, rtol=5e-3, atol=5e-3)
 
 

@@ -42,8 +42,12 @@ def test_what_is_counted():
         counter = TokenCounter(V, 1, **options)
         counter.add(torch.tensor([[0, ignore_index], [ignore_index, 4]]))
         assert counter.current.tolist() == [1, 0, 0, 0, 1]
-    with pytest.raises(RuntimeError, match="expected targets in"):
-        counter.add(torch.tensor([V]))
+    for wrong, message in (
+        (torch.tensor([V]), "expected targets in .* got 5"),
+        (torch.tensor([1.0]), "of torch.int64, got torch.float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            counter.add(wrong)
 
 
 @pytest.mark.parametrize(("filled", "window"), [(0, 4), (7, 4), (7, None)])

@@ -308,6 +308,12 @@ def test_every_term_has_its_own_name_and_unit(monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             TrainingLoss(**options)
+    with pytest.raises(
+        ValueError, match=r"targets \(B, T\) of sequences, for ul_alpha, got \(2,\)"
+    ):
+        TrainingLoss(ul_alpha=1.0)(h[0, :2], w, y[0, :2].clamp(min=0), b)
+    with pytest.raises(ValueError, match="position_weight and target of one shape"):
+        TrainingLoss()(h, w, y, b, position_weight=torch.ones(2))
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from ...data.binarized import excluded_tokens, training_counts
 from ...errors import UserError, fail
 from ...f2 import FactorizedSoftmax
 from ...functional import TERMS, Average, Gates, LossOutput, TrainingLoss
+from ...functional.gated_linear import changes_when_read
 from ...gating import Gating
 from ...metrics import Geometry, geometry
 from .. import option
@@ -54,7 +55,6 @@ from ..features import is_plain
 from ..output_layer import (
     Head,
     NoOutputLayer,
-    changes_when_read,
     gated_log_probs,
     loss_of_features,
     output_layer,
