@@ -130,6 +130,11 @@ def _count_kept(task: Any, split: str, epoch: int, max_positions: Any, whole: Te
     sizes = getattr(dataset, "tgt_sizes", getattr(dataset, "sizes", None))
     if sizes is None:  # of a task of its own kind, such as streams of text
         return whole
+    if isinstance(sizes, list):  # of a dictionary of datasets
+        raise UserError(
+            f"found the task {type(task).__name__}, whose targets are drawn anew in each epoch; "
+            "expected language_modeling or translation"
+        )
     kept, skipped = np.arange(len(dataset)), []
     if max_positions is not None:
         kept, skipped = dataset.filter_indices_by_size(kept, max_positions)

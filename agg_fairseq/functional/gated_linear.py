@@ -93,7 +93,7 @@ class ReplacedLinear(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-def changes_when_read(layer: nn.Module) -> bool:
+def changes_when_read(layer: Any) -> bool:
     """Does a parametrization of W go on in each pass of a training?"""
     if not parametrize.is_parametrized(layer):
         return False

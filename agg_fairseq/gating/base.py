@@ -95,6 +95,9 @@ class Gating(nn.Module):
         """
         if not (self.training and torch.is_grad_enabled()):
             return None
+        counts = () if self.counter is None else (self.counter.current,)
+        if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
+            self.to(target.device)
         check_targets(target, self.vocabulary, self.ignore_index)
         if self.has_stepped and self.counter is not None:
             raise ValueError(
@@ -104,9 +107,6 @@ class Gating(nn.Module):
         _watch_optimizers()
         _under_way.add(self)
         self.is_under_way = True
-        counts = () if self.counter is None else (self.counter.current,)
-        if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
-            self.to(target.device)
         if self.counter is not None and not is_dummy:
             self.counter.add(target)
         return self.gates(None if is_dummy else target)

@@ -20,6 +20,7 @@ from tests.small_trainings import (
     F2_MT,
     FAMILIES,
     LM,
+    SMALL_LM,
     SMALL_MT,
     TIED,
     batches,
@@ -138,6 +139,22 @@ def test_tokens_are_counted_in_one_dictionary(tmp_path, capsys):
         assert f"the task {task}" in error and "--joined-dictionary" in error
     trainer = trainer_of_task(data, task, "--criterion", "cosreg")
     assert math.isfinite(trainer.train_step([first_batch(trainer)])["loss"])
+
+
+@pytest.mark.parametrize("name", ["agg", "agps"])
+def test_masked_models_are_refused(lm_data, name, capsys):
+    """Of the model by the loss; of the task by what counts its targets."""
+    base = "--task masked_lm --arch roberta_base --tokens-per-sample 16 --max-tokens 64".split()
+    base += [option.replace("decoder", "encoder") for option in SMALL_LM]
+    options = {"agg": ("--agg-rare-fraction", 0.3), "agps": ("--agps-rare-rank", 5)}[name]
+
+    def first_loss():
+        cfg, task, model, criterion = build(lm_data, "--criterion", name, *options, base=base)
+        criterion.start_update(0)
+        criterion.train()(model.train(), batches(cfg, task)[0])
+
+    words = {"agg": "no single output matrix", "agps": "whose targets are drawn anew"}[name]
+    assert words in one_line(capsys, first_loss)
 
 
 class Model(OutputLayerModel):

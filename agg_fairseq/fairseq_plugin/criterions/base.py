@@ -255,7 +255,7 @@ class GatedCriterion(FairseqCriterion):
         """Ends the training in one line."""
         fail(
             f"--criterion {self.cfg._name}: found {type(unwrapped(model)).__name__}, {problem}; "
-            "fairseq's cross_entropy trains this model"
+            "fairseq's own criterions train this model"
         )
 
     def sample_size(self, sample: dict[str, Any]) -> int:
