@@ -11,12 +11,7 @@ from tests.small_trainings import EVERY_CRITERION
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [(*EVERY_CRITERION["agg"], "--agg-window", 15), EVERY_CRITERION["face"]],
-    ids=lambda one: one[1],
-)
-def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
+def test_memory_is_flat(lm_data, tmp_path, monkeypatch):
     """As many tensors after twice as many updates, at the same place in an epoch."""
     step, marks, living = Trainer.train_step, (75, 150), {}
 
@@ -34,7 +29,7 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch, options):
     monkeypatch.setattr(Trainer, "train_step", train_step)
     called(
         "train", lm_data, *SMALL_LM, "--max-update", marks[1], "--save-dir", tmp_path, "--save-interval-updates", 0,
-        "--save-interval", 10**6, *options,
+        "--save-interval", 10**6, *EVERY_CRITERION["agg"], "--agg-window", 15,
     )  # fmt: skip
     (tensors, held), (later, held_later) = living.values()
     # bytes: the batches that are left of an epoch differ in length

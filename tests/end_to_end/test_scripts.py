@@ -45,18 +45,6 @@ def started(clone, script, *arguments, **options):
     )
 
 
-@pytest.mark.parametrize("script", ["train.sh", PREPARATIONS[0]])
-def test_help_needs_only_the_standard_library(clone, script):
-    """No environment is set up, and files of the user's folder that are named like modules are not
-    run."""
-    (clone.parent / "scripts").mkdir()
-    for name in ("scripts/__init__.py", "regex.py", "argparse.py"):
-        (clone.parent / name).write_text("raise SystemExit('the user’s own file was run')")
-    result = started(clone, script, "--help")
-    assert (result.returncode, result.stderr) == (0, "") and result.stdout.startswith("usage: ")
-    assert not (clone / ".venv").exists()
-
-
 def test_odd_paths_are_refused_and_nothing_is_run(clone, script=PREPARATIONS[0]):
     """By what all preparations share."""
     for name in filter(None, NAMES):  # without a name, it would download

@@ -159,6 +159,7 @@ def test_frozen_rows(lm_data, mode):
             assert torch.equal(copy[trainer.criterion.rare], frozen.float())
 
 
+@pytest.mark.grid(1)
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("agg", "memory-efficient fp16"), ("embedding adam", "memory-efficient bf16")],

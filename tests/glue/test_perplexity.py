@@ -46,6 +46,7 @@ def runs(lm_runs):
     return open_models([lm_runs / name / "checkpoint_last.pt" for name in ("mle", "agg")])
 
 
+@pytest.mark.grid(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path, monkeypatch):
     if kind in OWN:

@@ -1,10 +1,8 @@
 """The commands of all tables exist; end_to_end/test_tables.py runs them."""
 
 import os
-import runpy
 import shlex
 import subprocess
-import sys
 
 import pytest
 
@@ -42,12 +40,3 @@ def test_every_command_of_the_tables_can_be_run(size, tmp_path):
             assert program not in ("bash", "python") or words[0].startswith(f"{ROOT}/"), command
             for path in (word for word in words if word.startswith(f"{ROOT}/")):
                 assert os.path.exists(path), command
-
-
-def test_the_picture_of_a_page_is_drawn(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    script = ROOT / "scripts" / "ours" / "fine_tuning.py"
-    results, picture = ROOT / "docs" / "results" / "fine-tuning-curves.json", tmp_path / "p.png"
-    monkeypatch.setattr(sys, "argv", [str(script), "picture", str(results), str(picture)])
-    runpy.run_path(str(script), run_name="__main__")
-    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
