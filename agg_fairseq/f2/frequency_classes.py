@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..functional import whole_counts
+
 ASSIGNMENTS = ("mefmax", "equal-frequency", "equal-token")
 
 
@@ -38,7 +40,7 @@ def mefmax(counts: Tensor) -> Tensor:
     sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in (p, p_log_p)]  # V + 1 each
     best = _equal_mass_ends(cumulative, 1)
     best_efficiency = _mean_efficiency(best, *sums)
-    for number in range(2, int(cumulative[-1] // int(counts.max())) + 1):
+    for number in range(2, int(cumulative[-1] // cumulative[0]) + 1):
         ends = _equal_mass_ends(cumulative, number)
         efficiency = _mean_efficiency(ends, *sums)
         if efficiency > best_efficiency + 1e-12:  # beyond rounding: ties go to fewer classes
@@ -59,7 +61,7 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
     Reference: Choi et al. (2020), Sec. 4.4.1, as for `equal_token`.
     """
     ranked, cumulative = _ranked(counts)
-    most = int(cumulative[-1] // int(counts.max()))
+    most = int(cumulative[-1] // cumulative[0])
     ends = _equal_mass_ends(cumulative, min(max(number, 1), most))
     if len(ends) != number:
         raise ValueError(
@@ -119,12 +121,9 @@ def _mean_efficiency(ends: np.ndarray, p: np.ndarray, p_log_p: np.ndarray) -> fl
 
 def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
     """Tokens by decreasing count (V,), and the cumulative counts along that order (V,)."""
-    if counts.is_floating_point() or counts.min() < 0 or counts.sum() == 0:
-        raise ValueError(
-            f"frequency classes: expected whole counts, none negative and not all "
-            f"zero, got {counts}"
-        )
-    counts = counts.long().cpu()
+    counts = whole_counts(counts).cpu()
+    if counts.min() < 0 or not counts.any():
+        raise ValueError("frequency classes: expected counts, none negative and not all zero")
     ranked = torch.argsort(counts, descending=True, stable=True)
     return ranked, counts[ranked].cumsum(0).numpy()
 

@@ -20,8 +20,6 @@ from .isotropy import (
     mean_cross_cosine,
     mean_inner_product,
     mean_row,
-    principal_projection,
-    singular_values,
 )
 from .next_token import NextTokenStatistics
 from .texts import distinct, kl_divergence, ms_jaccard, repetition, self_bleu, unique_tokens
@@ -32,7 +30,7 @@ __all__ = [
     "occurrence_groups", "group_shares",
     "NextTokenStatistics",
     "Embeddings", "Geometry", "geometry", "isoscore", "isotropy", "mean_cosine", "mean_cross_cosine",
-    "mean_inner_product", "mean_row", "singular_values", "principal_projection",
+    "mean_inner_product", "mean_row",
     "nearest_neighbors", "word_similarity", "word_vectors",
     "LinkCounts", "align_sim", "orthogonal_align_sim", "group_means", "TEMPERATURE",
     "distinct", "repetition", "self_bleu", "unique_tokens", "kl_divergence", "ms_jaccard",

@@ -16,14 +16,12 @@ LONGEST = 8.0
 changes I(W) by less than 1e-6 of it."""
 
 
-def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool = False) -> float:
-    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW.
+def isotropy(weight: Tensor) -> float:
+    """I(W) = min Z(a) / max Z(a), `Z(a) = Σ_k exp(w_k · a)`, over the unit eigenvectors a of WᵀW,
+    with the signs that `torch.linalg.eigh` returns, as in the papers' tables.
 
     Args:
         weight: (V, D) embeddings.
-        center: (D,) subtracted from each row, or None.
-        both_signs: use a and −a of each eigenvector. Otherwise the value depends on the signs that
-            `torch.linalg.eigh` returns, as in the papers' tables.
 
     Returns:
         In [0, 1]; 1 is perfectly isotropic, also if all rows are zero. NaN without rows.
@@ -32,12 +30,8 @@ def isotropy(weight: Tensor, center: Tensor | None = None, *, both_signs: bool =
     """
     if not len(weight):
         return math.nan
-    vectors = torch.linalg.eigh(_gram(weight, center))[1]  # D x D, one in each column
-    log_z, opposite = _log_z(weight, vectors)
-    if center is not None:
-        along = center.to(vectors) @ vectors
-        log_z, opposite = log_z - along, opposite + along
-    return _min_by_max(torch.cat([log_z, opposite]) if both_signs else log_z)
+    vectors = torch.linalg.eigh(_gram(weight))[1]  # D x D, one in each column
+    return _min_by_max(_log_z(weight, vectors)[0])
 
 
 def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
@@ -180,16 +174,23 @@ class Embeddings:
         )
 
     def isotropy_both_signs(self) -> float:
-        """`isotropy` of W with `both_signs`."""
+        """`isotropy` of W over a and −a of each eigenvector."""
         return _min_by_max(torch.cat(self._log_z[::2]))
 
     def singular_values(self) -> Tensor:
-        """`singular_values` of W."""
+        """The singular values (D,) of W, largest first, divided by the largest.
+
+        Reference: Yu et al. (2022), Fig. 3c.
+        """
         roots = self._spectrum[0].clamp(min=0).sqrt().flip(0)
         return roots / roots[0].clamp(min=torch.finfo(roots.dtype).tiny)
 
     def principal_projection(self) -> Tensor:
-        """`principal_projection` of W."""
+        """W in the coordinates of its first two right singular vectors: (V, 2), not centered, with
+        signs such that the means are not negative.
+
+        Reference: Yu et al. (2022), Figs. 1 and 3.
+        """
         vectors = self._spectrum[1].flip(1)[:, :2]  # D x 2
         projected = torch.cat([rows @ vectors for rows in row_chunks(self.weight)])
         return projected * torch.where(projected.mean(0) < 0, -1.0, 1.0)
@@ -218,23 +219,6 @@ class Embeddings:
         return self._scatter + len(self.weight) * torch.outer(
             self.mean - center, self.mean - center
         )
-
-
-def singular_values(weight: Tensor) -> Tensor:
-    """The singular values (D,) of `weight` (V, D), largest first, divided by the largest.
-
-    Reference: Yu et al. (2022), Fig. 3c.
-    """
-    return Embeddings(weight).singular_values()
-
-
-def principal_projection(weight: Tensor) -> Tensor:
-    """`weight` (V, D) in the coordinates of its first two right singular vectors: (V, 2), not
-    centered, with signs such that the means are not negative.
-
-    Reference: Yu et al. (2022), Figs. 1 and 3.
-    """
-    return Embeddings(weight).principal_projection()
 
 
 def row_chunks(

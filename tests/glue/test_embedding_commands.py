@@ -15,7 +15,7 @@ from agg_fairseq.data.alignments import load_parallel, parse_links, read_links
 from agg_fairseq.data.binarized import load_dictionary
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
-from agg_fairseq.metrics import align_sim, geometry, isotropy, orthogonal_align_sim, singular_values
+from agg_fairseq.metrics import Embeddings, align_sim, geometry, orthogonal_align_sim
 from tests.commands import (
     LANGUAGE_MODEL,
     TRANSLATION,
@@ -40,9 +40,11 @@ def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
     result, w = read_result(target), Checkpoint(lm_runs / "mle").output_embedding.weight
     for measure, value in geometry(w)._asdict().items():
         assert result["mle"][measure]["total"] == pytest.approx(value, rel=1e-9)
-    assert result["mle"]["isotropy_both_signs"] == pytest.approx(isotropy(w, both_signs=True))
+    assert result["mle"]["isotropy_both_signs"] == pytest.approx(
+        Embeddings(w).isotropy_both_signs()
+    )
     values = result["mle"]["singular_values"]
-    assert values == pytest.approx(singular_values(w).tolist(), rel=1e-9)
+    assert values == pytest.approx(Embeddings(w).singular_values().tolist(), rel=1e-9)
     assert result["mle"]["singular_value"]["σ2"] == values[1]
     words = (~BinarizedVocabulary.load(lm_data).excluded).sum()
     assert sum(result.facts["groups"].values()) == words

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from agg_fairseq.metrics import (
+    Embeddings,
     geometry,
     isoscore,
     isotropy,
@@ -13,8 +14,6 @@ from agg_fairseq.metrics import (
     mean_cross_cosine,
     mean_inner_product,
     mean_row,
-    principal_projection,
-    singular_values,
 )
 
 
@@ -91,7 +90,7 @@ def test_means_against_all_pairs(monkeypatch):
 def test_singular_values_and_projection_against_numpy():
     w = torch.randn(40, 6) + 1
     expected = torch.from_numpy(np.linalg.svd(w.double().numpy(), compute_uv=False))
-    found, projected = singular_values(w), principal_projection(w)
+    found, projected = Embeddings(w).singular_values(), Embeddings(w).principal_projection()
     torch.testing.assert_close(found, expected / expected[0], rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(projected.norm(dim=0), expected[:2])
     assert (projected.mean(0) >= 0).all()
@@ -125,7 +124,8 @@ def test_geometry_against_numpy(distance, own_center):
         "isoscore": algorithm_1(w),
     }
     assert found._asdict() == pytest.approx(expected, rel=1e-6)
-    assert isotropy(w - center, both_signs=True) == pytest.approx(z_ratio(moved), rel=1e-9)
+    found = Embeddings(w - center).isotropy_both_signs()
+    assert found == pytest.approx(z_ratio(moved), rel=1e-9)
 
 
 def test_geometry_where_a_measure_is_not_defined():
