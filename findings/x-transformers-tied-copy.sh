@@ -9,9 +9,9 @@
 #   states to the embedding of the original, as it is at that moment. Nothing warns, and the
 #   parameters of the copy, and its state_dict(), look right.
 # Why it matters: the loss of an average of the weights is measured with the last output layer, and
-#   is another one after its checkpoint was loaded (0.059 and 0.093). A frozen copy (a teacher, a reference of DPO)
-#   changes while the model is trained. A copy that is trained has no gradient of the output layer
-#   in its own embedding.
+#   is another one after its checkpoint was loaded (0.059 and 0.093). A frozen copy (a teacher, a
+#   reference of DPO) changes while the model is trained. A copy that is trained has no gradient of
+#   the output layer in its own embedding.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
