@@ -3,8 +3,9 @@
 #
 #   rows     mle, agg: GPT-2 medium, 50,000 updates of 32,768 tokens (configs/wikitext103/size/agg.yaml)
 #   takes    12 to 14 hours of an H200, 6 to 7 each; 21 GB
-#   differs  348 million parameters where the paper says 358; its Uniq of human text, 18920, is the sum 18290. At tiny, rare is
-#            the rarest 5% at each update instead of an α, and the words are frequent ones
+#   differs  348 million parameters where the paper says 358; its Uniq of human text, 18920, is the sum 18290. The paper does
+#            not say how often it validates; here, with each epoch and every 1,000 updates, and the best checkpoint is measured.
+#            At tiny, rare is the rarest 5% at each update instead of an α, and the words are frequent ones
 #   needs    for Table 6, the last: MEN.txt, WS353.txt, RG65.txt, RW.txt (word<TAB>word<TAB>score) in AGG_DATA/word-similarity,
 #            for example made from data/word-sim of github.com/mfaruqui/eval-word-vectors; those that are missing are left out
 . "$(dirname -- "$0")/../env.sh"
@@ -33,7 +34,7 @@ done
 print python "$root/scripts/texts.py" $data $(in_folders texts.jsonl)
 table agg-tables-5-15
 
-# Table 13; † marks rare tokens
+# Table 13; † marks rare tokens, ‡ unseen ones
 print agg-fairseq neighbors $(folders) --data $data/data-bin $words $bpe
 table agg-table-13
 

@@ -8,6 +8,8 @@
 #   differs  Tables (b) need Melo-Lyrics, which the paper links and which cannot be downloaded from here. In Table 10, many
 #            cells of UL-token+seq have two numbers in the copy at hand, of which the second is taken; one at top-20 is
 #            unreadable. KLD is of our texts from the human ones, Σ p_human log(p_human / p); the paper does not say which.
+#            Figure 2: the paper gives the 40% of frequent and the 10% of very rare tokens; the 30% and 20% between are ours.
+#            FACE counts the outputs of previous updates; its authors' code, those of the batch at hand as well.
 #            Table 5: the paper does not say how it counts words: WikiText-103 has 103,227,021 with ends of lines, and the
 #            paper says 113,655,420. Articles are headings of the first level, between blank lines
 . "$(dirname -- "$0")/../env.sh"

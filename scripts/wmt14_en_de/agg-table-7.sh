@@ -25,7 +25,7 @@ fi
 for row in $rows; do translate $row 5 en de; done
 table agg-table-7
 
-# Table 14; † marks rare tokens. At tiny, of words of Multi30k; or of WORDS.
+# Table 14; † marks rare tokens, ‡ unseen ones. At tiny, of words of Multi30k; or of WORDS.
 rows=$base words=${WORDS:-optimum criminal happiness}
 if [ "$SIZE" != paper ] && [ -z "$WORDS" ]; then words="man street water"; fi
 if [ -n "$rows" ]; then

@@ -3,18 +3,17 @@
 #
 #   rows     agps-base-mle, -cosreg, -agps: 38,000 updates of 65,536 tokens (configs/wmt14_en_de/size/agps-base.yaml);
 #            agps-base-algorithm1, the paper's pseudo-code instead of its Eq. 15; agps-base-batch, of 8,192 tokens, as in its
-#            Table 6, with as many updates more; of
-#            Table 1, cosreg-base-mle and agps-base-freeze, with the settings of Vaswani et al. (vaswani-base.yaml);
-#            agps-big-mle, -cosreg, -agps (agps-big.yaml), at SIZE=paper alone. Figure 1, embeddings in the first updates:
-#            agps-early, the beginning of agps-base-mle. Figure 2, inner products within the groups, rare words frozen until
-#            update 8,000 of 24,000: agps-until
+#            Table 6, with as many updates more; of Table 1, cosreg-base-mle and agps-base-freeze, with the settings of
+#            Vaswani et al. (vaswani-base.yaml); agps-big-mle, -cosreg, -agps (agps-big.yaml), at SIZE=paper alone. Figure 1,
+#            embeddings in the first updates: agps-early, the beginning of agps-base-mle. Figure 2, inner products within the
+#            groups, rare words frozen until update 8,000 of 24,000: agps-until. And "w·h < 0" of its section 3
 #   takes    71 to 91 hours of an H200: 2.6 to 4.0 each, big 17 to 20; 91 GB
 #   differs  the paper trains "until convergence", and says 8,192 tokens per batch, not how many batches an update has. Frozen
 #            is what makes up less than 1e-6 of the target tokens; the paper says "roughly", and not of which side. Measured as
 #            in agg-table-7.sh, with beam 4 and fairseq's penalty of 0.6, which is not that of Vaswani et al.; the paper says
 #            nothing of either. Captions say PCA; drawn is the SVD, as the text of Figure 1 says. Adv MLE and SC are quoted
 #            (agg-table-7.sh trains Adv MLE in the setting of AGG). The updates of Figures 1 and 2 are ours. Words are aligned
-#            by eflomal ('.[align]'), by fast_align in the paper. † marks rare neighbors, which the paper does not mark. At
+#            by eflomal ('.[align]'), by fast_align in the paper. † marks rare and ‡ unseen neighbors; the paper marks none. At
 #            tiny, rank and counts are of a small corpus
 . "$(dirname -- "$0")/../env.sh"
 words="optimum criminal happiness" after=(1000 2000 3000 4000)
@@ -53,6 +52,7 @@ if [ -n "$rows" ]; then
   once agg-fairseq plot projection $(in_folders averaged.pt) --name $rows --groups frequency --data $data/data-bin \
     -o $RUNS/agps-figures-3-4.png
   once agg-fairseq align $data/data-bin -o $RUNS/agps.align
+  print python "$here/hidden_states.py" $data/data-bin $(in_folders averaged.pt)
 fi
 for run in $(folders); do
   once agg-fairseq align-sim $run/averaged.pt --data $data/data-bin --alignments $RUNS/agps.align --json $run/align.json

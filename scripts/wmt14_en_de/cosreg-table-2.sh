@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CosReg, Table 2 (Gao et al. 2019): translation, WMT14 English to German and back. Figures 1 (a), 2 and 3 (a).
+# CosReg, Table 2 (Gao et al. 2019): translation, WMT14 English to German and back. Figures 1 (a), 2 and 3 (a);
+# section 3.2 and Appendix C: the types below 1e-4; is 0 in the convex hull of the hidden states?
 #
 #   rows     cosreg-base-mle, cosreg-base-cosreg, cosreg-de-en-mle, cosreg-de-en-cosreg: 100,000 updates of 25,000 tokens
 #            (configs/wmt14_en_de/size/vaswani-base.yaml); cosreg-big-mle, cosreg-big-cosreg (vaswani-big.yaml), at
@@ -30,6 +31,7 @@ table cosreg-table-2
 rows=$base
 if [ -n "$rows" ]; then
   models=$(in_folders averaged.pt)
+  print python "$here/hidden_states.py" $data/data-bin $models
   once agg-fairseq plot projection $models --name $rows --data $data/data-bin -o $RUNS/cosreg-figure-2a.png
   once agg-fairseq plot singular-values $models --name $rows -o $RUNS/cosreg-figure-2b.png
 fi

@@ -16,6 +16,7 @@ from scripts import texts
 from scripts.table import main, read_table
 from scripts.texts import readable
 from scripts.wikitext103.f2_table_9 import wins
+from scripts.wmt14_en_de.hidden_states import margin
 from tests.conftest import ROOT, table_cells
 
 
@@ -142,3 +143,15 @@ def test_uniq_and_vr_of_a_text(tmp_path, monkeypatch, capsys):
     texts.main(tmp_path, [file])
     assert "mle (Uniq 3, VR 16.7%): ab ab</s> a ab cb a</s>" in capsys.readouterr().out
     assert texts.unique_tokens(["a", "b", "a"]) == 2, "a text without an end"
+
+
+def test_the_hull_of_normalized_states_lies_beside_0():
+    """v = ±1/g turns every state by the sum of b/g times D (Gao et al. 2019, Appendix C): the
+    margin is at least that of the largest such v, and 0 where the states lie around 0."""
+    states = torch.randn(200, 6)
+    assert margin(torch.cat([states, -states])) == 0
+    norm = torch.nn.LayerNorm(6)
+    norm.weight.data, norm.bias.data = torch.rand(6) + 0.5, torch.randn(6)
+    direction = norm.weight.data.reciprocal()
+    least = (norm.bias.data @ direction).abs() / direction.max()
+    assert margin(norm(states).detach()) >= least - 1e-4
