@@ -10,7 +10,6 @@ import torch
 
 from agg_fairseq.data.binarized import count_split, excluded_tokens, load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
-from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation import group_shares
 from agg_fairseq.evaluation.group_shares import prediction
 from agg_fairseq.functional import rare_tokens, rarest
@@ -100,15 +99,6 @@ def test_the_window_and_alpha_of_a_text(lm_data, capsys):
     assert "\nnothing is forgotten: keep β₂\n" in printed and "AGG" not in printed
     printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8)
     assert re.search(r"no useful window, since the rarest 30% return every \d+ updates", printed)
-
-
-def test_group_shares_refuses_options(lm_data):
-    with pytest.raises(UserError, match="--beta2: found it without --tokens-per-update"):
-        group_shares(lm_data, beta2=0.98)
-    with pytest.raises(UserError, match="--epochs: found it without --beta2"):
-        group_shares(lm_data, epochs=2)
-    with pytest.raises(UserError, match="--tokenizer: found none for the text"):
-        group_shares(lm_data / "dict.txt")
 
 
 def test_what_is_rare_is_the_same_everywhere(lm_data, tmp_path):
