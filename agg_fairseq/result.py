@@ -236,9 +236,8 @@ class Compared(NamedTuple):
 
     text: str  # mean and deviation, as tables show them
     change: str = ""  # from the baseline
-    verdict: str = (
-        ""  # `BETTER`, `WORSE` or `SAME`; empty of one seed, or if no direction is better
-    )
+    # `BETTER`, `WORSE` or `SAME`; empty of one seed, or if no direction is better
+    verdict: str = ""
 
 
 def compare(

@@ -12,11 +12,7 @@ from .. import __version__
 from ..errors import FAIRSEQ_REMEDY, first_line
 
 IMPORTED = {"torch": "pip install -c constraints.txt torch", "fairseq_cli.train": FAIRSEQ_REMEDY}
-FAIRSEQ_DISTRIBUTIONS = (
-    "fairseq-fixed",
-    "ve-fairseq",
-    "fairseq",
-)  # packages that install the same files
+FAIRSEQ_DISTRIBUTIONS = ("fairseq-fixed", "ve-fairseq", "fairseq")  # of the same files
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -28,14 +28,8 @@ COMMANDS = (
 """In the order of --help, which is the docstring of the module of this name, with underscores."""
 FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
 EVAL_PACKAGES = (
-    "jinja2",
-    "matplotlib",
-    "sacrebleu",
-    "sacremoses",
-    "safetensors",
-    "scipy",
-    "tokenizers",
-)
+    "jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers",
+)  # fmt: skip
 REMEDIES = {
     **dict.fromkeys(FAIRSEQ_PACKAGES, FAIRSEQ_REMEDY),
     **dict.fromkeys(EVAL_PACKAGES, "pip install '.[eval]'"),
@@ -44,9 +38,8 @@ REMEDIES = {
 """Packages that some commands need, and how to install them."""
 DEBUG_VARIABLE = "AGG_DEBUG"  # the variable with which the traceback of an error is shown
 JSON_BEGINNING = rb'\{\n  "signature"'
-CHECKPOINT_BEGINNING = (
-    rb"PK\x03\x04.{26}[^/]+/data\.pkl"  # a zip archive, of which this is the first entry
-)
+# a zip archive, of which this is the first entry
+CHECKPOINT_BEGINNING = rb"PK\x03\x04.{26}[^/]+/data\.pkl"
 BEGINNINGS = {
     "average-checkpoints": CHECKPOINT_BEGINNING,
     "calibrate": CHECKPOINT_BEGINNING,

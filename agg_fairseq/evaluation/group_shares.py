@@ -174,11 +174,12 @@ def prediction(change: float, s: float, tokens: int, epochs: float, unknown: flo
             measured = f"with s of {low}% to {high}%, {least:+}% to {most:+}% was measured"
     if s < 0.01:
         measured = "with s below 1%, nearly nothing was gained: keep β₂"
-    caveats = {
-        f"without the {unknown:.1%} of targets that never occur in training": unknown
-        > MOST_UNKNOWN,
-        f"unreliable below {FEWEST_TOKENS:,} tokens": tokens < FEWEST_TOKENS,
-        f"half as much with more than {MOST_EPOCHS} epochs": epochs > MOST_EPOCHS,
-    }
     rule = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%} by the rule"
-    return "; ".join([rule, measured, *(text for text, holds in caveats.items() if holds)])
+    said = [rule, measured]
+    if unknown > MOST_UNKNOWN:
+        said.append(f"without the {unknown:.1%} of targets that never occur in training")
+    if tokens < FEWEST_TOKENS:
+        said.append(f"unreliable below {FEWEST_TOKENS:,} tokens")
+    if epochs > MOST_EPOCHS:
+        said.append(f"half as much with more than {MOST_EPOCHS} epochs")
+    return "; ".join(said)

@@ -38,9 +38,8 @@ def isotropy(
         measured = geometry_by_group(model, members)
         singular_values = embedding.embeddings.singular_values().tolist()
         last, shown = len(singular_values) - 1, {}
-        for key, at in zip(
-            EMBEDDINGS["singular_value"], (1, 9, (last + 1) // 2, last), strict=True
-        ):
+        places = (1, 9, (last + 1) // 2, last)
+        for key, at in zip(EMBEDDINGS["singular_value"], places, strict=True):
             shown[key] = singular_values[at] if at <= last else None
         rows[name] = {
             "path": str(model),

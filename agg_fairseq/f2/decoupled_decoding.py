@@ -10,9 +10,8 @@ from .token_classes import TokenClasses, check_classes, take
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """Ways to choose the next token: from the joint distribution, or its class first."""
 
-OUTSIDE_NATS = (
-    25.0  # all tokens outside the chosen class together keep a probability of e^-25, 1e-11
-)
+OUTSIDE_NATS = 25.0
+"""All tokens outside the chosen class together keep a probability of e^-25, 1e-11."""
 LEAST_CLASS_NATS = 7.0
 """A class that is not chosen keeps at least e^-7 of that. With 50,000 tokens the smallest
 probability is then e^-43, which float32 can still represent after a division by a temperature of

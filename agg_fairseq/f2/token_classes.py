@@ -13,9 +13,8 @@ from torch import Tensor
 from ..functional.host_copy import HostCopy
 
 TILE_TOKENS = 256  # the most tokens of one class that are reduced at a time
-MOST_RUNS = (
-    4  # of consecutive tokens of a class; special ones interrupt that of a sorted dictionary
-)
+MOST_RUNS = 4
+"""Runs of consecutive tokens of a class; special ones interrupt that of a sorted dictionary."""
 
 
 class SortedTargets(NamedTuple):
@@ -68,15 +67,11 @@ class TokenClasses:
                 pieces = [torch.from_numpy(members).to(device)]
             parts.append(tuple(pieces))
 
-        tile = min(
-            TILE_TOKENS, -(-len(order) // len(sizes))
-        )  # the mean size of a class, if that is less
-        tile_counts = -(-sizes // tile)
-        columns = [
-            part
-            for members in np.split(order, starts[1:-1])
-            for part in np.split(members, range(tile, len(members), tile))
-        ]
+        # or the mean size of a class, if that is less
+        tile = min(TILE_TOKENS, -(-len(order) // len(sizes)))
+        tile_counts, columns = -(-sizes // tile), []
+        for members in np.split(order, starts[1:-1]):
+            columns += np.split(members, range(tile, len(members), tile))
         tiles = np.split(np.arange(len(columns)), np.cumsum(tile_counts)[:-1])
         class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
         return cls(

@@ -246,8 +246,7 @@ def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
     # The maximum alone takes a quarter of the time of its place.
     maxima = torch.stack([block.amax(1) for block in logits.split(BLOCK_COLUMNS, 1)], 1)
     start = maxima.argmax(1, keepdim=True) * BLOCK_COLUMNS
-    columns = (start + torch.arange(BLOCK_COLUMNS)).clamp(
-        max=logits.size(1) - 1
-    )  # N x BLOCK_COLUMNS
+    columns = start + torch.arange(BLOCK_COLUMNS)  # N x BLOCK_COLUMNS
+    columns = columns.clamp(max=logits.size(1) - 1)
     most, place = logits.gather(1, columns).max(1, keepdim=True)
     return most.squeeze(1), columns.gather(1, place).squeeze(1)
