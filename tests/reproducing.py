@@ -44,8 +44,9 @@ SCRIPTS = [
 ]
 """Of all tables, as reproduce.sh lists them."""
 PROGRAMS = {
-    "table.py", "texts.py", "train.py", "wikitext103/f2_table_9.py", "wmt14_en_de/hidden_states.py", "ours/fine_tuning.py", "ours/pushes_and_pulls.py",
-    "ours/rule.py", "ours/optimizers.py", "ours/interventions/__init__.py",
+    "table.py", "texts.py", "train.py", "wikitext103/f2_table_9.py", "wmt14_en_de/hidden_states.py",
+    "ours/fine_tuning.py", "ours/pushes_and_pulls.py", "ours/rule.py", "ours/optimizers.py",
+    "ours/interventions/__init__.py",
 }  # fmt: skip
 """In Python, that these scripts run."""
 
