@@ -22,6 +22,9 @@ MEASURED_CHANGES = {(1, 5): (-0.6, -6.6), (5, 10): (-3.6, -7.5), (10, 30): (-4.9
 """By s from a number to another: the least and the largest change of the perplexity by `BEST` in our
 trainings (README; all in percent)."""
 
+MOST_BY_W = 0.15
+"""The largest change by the rule with which `BEST` was measured for W alone."""
+
 
 def group_shares(
     data: str | Path,
@@ -175,6 +178,8 @@ def prediction(change: float, s: float, tokens: int, epochs: float, unknown: flo
     if s < 0.01:
         measured = "with s below 1%, nearly nothing was gained: keep β₂"
     rule = f"s = {s:.1%}: β₂ = {BEST} changes the perplexity by {change:+.1%} by the rule"
+    if -change < MOST_BY_W:  # in nats, half the root of the rule's gain (docs/rule.md)
+        rule += f", of W alone by {math.expm1(-math.sqrt(-math.log1p(change)) / 2):+.1%}"
     said = [rule, measured]
     if unknown > MOST_UNKNOWN:
         said.append(f"without the {unknown:.1%} of targets that never occur in training")
