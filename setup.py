@@ -67,7 +67,12 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    project_urls={"Paper": "https://aclanthology.org/2022.acl-long.3/"},
+    project_urls={
+        "AGG": "https://aclanthology.org/2022.acl-long.3/",
+        "AGPS": "https://arxiv.org/abs/2109.03127v1",
+        "CosReg": "https://openreview.net/forum?id=SkEYojRqtm",
+        "F²-Softmax": "https://aclanthology.org/2020.emnlp-main.737/",
+    },
     classifiers=[
         "Development Status :: 4 - Beta",
         "Intended Audience :: Science/Research",
@@ -84,7 +89,7 @@ setup(
     package_data={
         "agg_fairseq": ["py.typed", "report/*.jinja", "fairseq_plugin/user_dir/agg_plugin/*.py"]
     },
-    install_requires=["numpy", "torch>=2.11", "tqdm"],  # 2.11 and 2.13 were tried
+    install_requires=["numpy", "torch>=2.11", "tqdm"],  # the oldest torch that was tried
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["agg-fairseq = agg_fairseq.cli.main:main"]},
 )

@@ -9,7 +9,7 @@ own folder is a `--user-dir`.)
 
 import sys
 
-__version__ = "0.3.0"
+__version__ = "0.3.0.dev0"
 
 
 def register() -> None:

@@ -53,5 +53,6 @@ def test_a_release_has_one_version_and_date():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.search(r"^## (\S+) \((.+)\)$", changelog, re.MULTILINE).groups()
-    assert __version__ == version and f"\nversion: {version}\n" in citation
+    assert __version__ == version + ".dev0" * (date == "unreleased")
+    assert f"\nversion: {__version__}\n" in citation
     assert date == "unreleased" or f"\ndate-released: {date}\n" in citation
