@@ -154,9 +154,9 @@ def window_advice(fraction: float, row: Mapping[str, Any], updates: float) -> st
     if window > updates / 2:
         return (
             f"AGG: no useful window, since the rarest {100 * fraction:g}% return every "
-            f"{absence:,.0f} updates, in an epoch of {updates:,.0f}: take β₂ = {BEST}, or make "
-            "tokens less rare, by smaller sub-words or a higher fairseq-preprocess "
-            "--thresholdsrc or --thresholdtgt"
+            f"{absence:,.0f} updates, in an epoch of {updates:,.0f}; make tokens less "
+            "rare, by smaller sub-words or a higher fairseq-preprocess --thresholdsrc or "
+            "--thresholdtgt"
         )
     text = f"AGG: --agg-window {window} (K = 2N), with --agg-rare-fraction {fraction:g}"
     alpha = (row["most"] + 0.5) / updates  # between the counts of those that are rare, and others

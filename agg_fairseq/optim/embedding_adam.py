@@ -21,8 +21,7 @@ class EmbeddingAdam(torch.optim.Optimizer):
 
     Args:
         params: parameters, or groups of them. Coupled groups contain matrices, (V, D) each; other
-            shapes are a ValueError.
-        lr, betas, eps, weight_decay: as of `torch.optim.AdamW`.
+            shapes are a ValueError. Other options are those of `torch.optim.AdamW`.
 
     Examples:
         >>> hidden, output = torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False)
