@@ -24,7 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .gated_linear import gate_grad_logits_, refuse_second_derivatives
+from .gated_linear import (
+    Rows,
+    gate_grad_logits_,
+    refuse_second_derivatives,
+    rows_of_process,
+    whole,
+)
 from .gates import Gates
 
 CHUNK_ELEMENTS, CHUNK_ROWS = 2**23, 2**7
@@ -42,13 +48,15 @@ class Chunk(NamedTuple):
     target: Tensor  # (C,) y, int64 in [0, V), 0 where there is none
     has_target: Tensor  # (C,) bool; what a loss gives elsewhere is left out
     features: Tensor | None  # (C, D) H, in which the loss may be differentiated; None: not known
+    rows: Rows | None = None  # of W, to which the logits belong; None: all
 
 
 Values = dict[str, Tensor]
 """The values (C,) of a loss at each position, by name; the `losses` are what is differentiated."""
 Loss = Callable[[Tensor, Chunk], Values]
 """A loss of logits (C, V). If it has a method `value_and_grad_` (see `losses.SmoothedLikelihood`),
-that is called in its place, and returns dL/dlogits as well, in the memory of the logits."""
+that is called in its place, and returns dL/dlogits as well, in the memory of the logits; where W is
+sharded, of those of its rows in this process. Other losses then see the whole logits of a chunk."""
 
 
 def chunked(
@@ -71,7 +79,7 @@ def chunked(
     Args:
         loss: the loss of a chunk of logits, at least float32, such as a `SmoothedLikelihood`.
         features: (..., D) H, floating point.
-        weight: (V, D) W, the output embedding.
+        weight: (V, D) W, the output embedding; a DTensor as of `gated_linear`, with `features`.
         target: (...) y, int64 in [0, V), or `ignore_index`.
         bias: (V,) b, gated like W.
         gates: how much of the gradient each row of W and entry of b receives; None is all of it.
@@ -108,14 +116,15 @@ def chunked(
             raise ValueError(
                 f"expected {name} {tuple(weight.shape[:1])}, got {tuple(tensor.shape)}"
             )
+    features, weight, bias, rows = rows_of_process(features, weight, bias)
     y, has_target, kept = target.reshape(-1), (target != ignore_index).reshape(-1), None
     y, h = y.where(has_target, 0), features.reshape(-1, features.size(-1))
     if target.is_cuda:  # where the number of targets is not known, and what selects checks a range
         h = h.where(has_target[:, None], 0.0)
     else:
-        if ((y < 0) | (y >= len(weight))).any():
+        if ((y < 0) | (y >= rows.vocabulary)).any():
             raise RuntimeError(
-                f"expected targets in [0, {len(weight)}) or {ignore_index} (ignored)"
+                f"expected targets in [0, {rows.vocabulary}) or {ignore_index} (ignored)"
             )
         if not has_target.all():
             kept = has_target.nonzero().squeeze(1)
@@ -123,7 +132,7 @@ def chunked(
     inputs = h, weight, bias
     scale = HALF_SCALE / bound if precision(h).dtype == torch.float16 else None
     values, gradients = _values_and_gradients(
-        loss, inputs, y, has_target, kept, gates, scale, predict
+        loss, inputs, rows, y, has_target, kept, gates, scale, predict
     )
     total = WithGradients.apply(values["losses"], gradients, has_target, scale, *inputs)
     for name, value in values.items():
@@ -163,6 +172,7 @@ def working_dtype(given: Tensor) -> torch.dtype:
 def _values_and_gradients(
     loss: Loss,
     inputs: tuple[Tensor, Tensor, Tensor | None],
+    rows: Rows,
     target: Tensor,
     has_target: Tensor,
     kept: Tensor | None,
@@ -170,13 +180,14 @@ def _values_and_gradients(
     scale: Tensor | float | None,
     predict: bool,
 ) -> tuple[Values, list[Tensor | None]]:
-    """The loop over chunks, of H (N, D), W (V, D), and b (V,) or None, with targets y (N,).
+    """The loop over chunks, of H (N, D), `rows` of W (V, D), and of b (V,) or None, with targets
+    y (N,).
 
     `kept` (N,) are the places of the positions among those of the caller; None: all. Returns the
     values (N,), and the gradients of the sum of the `losses` into H, W and b, times `scale`, None
     where not wanted.
     """
-    (features, weight, bias), (number, vocabulary) = inputs, (len(target), len(inputs[1]))
+    (features, weight, bias), (number, columns) = inputs, (len(target), len(inputs[1]))
     dtype, wide, operand, sums = precision(features)
     wanted = [one is not None and one.requires_grad and torch.is_grad_enabled() for one in inputs]
     if kept is None:
@@ -184,26 +195,27 @@ def _values_and_gradients(
     parts: list[Values] = []
     with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
         w = weight.to(dtype).to(operand)
-        if dtype != wide and vocabulary % 16:
+        if dtype != wide and columns % 16:
             # otherwise products of a GPU are several times slower, and its kernels load single
             # numbers in place of vectors
-            w = F.pad(w, (0, 0, 0, -vocabulary % 16))
+            w = F.pad(w, (0, 0, 0, -columns % 16))
         allocators = torch.empty_like, torch.empty_like, torch.zeros_like
         grad_h, grad_w, grad_b = [
             new(one, dtype=wide) if is_wanted and one is not None else None
             for new, one, is_wanted in zip(allocators, (features, w, bias), wanted, strict=True)
         ]
-        size = -(-number // max(1, -(-number // chunk_size(weight))))  # of equal chunks
+        most = chunk_size(rows.vocabulary, weight.is_cuda)
+        size = -(-number // max(1, -(-number // most)))  # of equal chunks
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
         for start in range(0, max(number, 1), max(size, 1)):
             part = slice(start, start + size)
-            chunk = Chunk(kept[part], target[part], has_target[part], features[part])
+            chunk = Chunk(kept[part], target[part], has_target[part], features[part], rows)
             h = features[part].to(dtype).to(operand)  # C x D
             wider = torch.mm(h, w.t(), out=memory[: len(h)], **sums)
-            logits, grad_chunk = wider[:, :vocabulary], None
+            logits, grad_chunk = wider[:, :columns], None
             if bias is not None:
                 logits.add_(bias.to(wide))
-            prediction = {"prediction": logits.argmax(1)} if predict else {}
+            prediction = {"prediction": whole(rows.join(logits).argmax(1))} if predict else {}
             if hasattr(loss, "value_and_grad_"):
                 values, grad_logits, grad_chunk = loss.value_and_grad_(logits, chunk, dtype, scale)
             else:
@@ -218,17 +230,17 @@ def _values_and_gradients(
                 if grad_chunk is not None:
                     grad_h[part].add_(grad_chunk)
             if gates is not None:
-                gate_grad_logits_(grad_logits, chunk.target, gates)
+                gate_grad_logits_(grad_logits[:, :columns], chunk.target, gates, rows.first)
             if grad_w is not None:
                 beta = float(start > 0)  # the first chunk does not add
                 torch.addmm(grad_w, grad_logits.t(), h, beta=beta, out=grad_w, **sums)
             if grad_b is not None:
-                grad_b.add_(grad_logits[:, :vocabulary].sum(0, dtype=wide))
+                grad_b.add_(grad_logits[:, :columns].sum(0, dtype=wide))
         values = {
             name: torch.cat([values[name] for values in parts]).where(has_target, 0)
             for name in parts[0]
         }
-    return values, [grad_h, None if grad_w is None else grad_w[:vocabulary], grad_b]
+    return values, [grad_h, None if grad_w is None else grad_w[:columns], grad_b]
 
 
 def differentiate(
@@ -240,9 +252,11 @@ def differentiate(
 
     ValueError if it depends on other tensors that require a gradient.
     """
+    rows, columns = chunk.rows or Rows(0, logits.size(1)), logits.size(1)
+    logits = whole(rows.join(logits))
     if not is_wanted:
         values = {name: value.clone() for name, value in loss(logits, chunk).items()}
-        return values, logits, None
+        return values, logits[:, :columns], None
     assert chunk.features is not None
     leaves = logits.detach().requires_grad_(), chunk.features.detach().requires_grad_()
     with torch.enable_grad():
@@ -257,8 +271,11 @@ def differentiate(
                 "gated_linear in place of chunked"
             )
     grad_logits, grad_chunk = torch.autograd.grad(total, leaves, allow_unused=True)
+    if rows.mesh is not None:
+        grad_logits = grad_logits[:, rows.first : rows.first + columns].contiguous()
     # copies, since the next chunk takes the memory of the logits
-    return {name: value.detach().clone() for name, value in values.items()}, grad_logits, grad_chunk
+    values = {name: value.detach().clone() for name, value in values.items()}
+    return values, grad_logits, None if rows.first else grad_chunk  # added to the sum once
 
 
 def leaves_of_graph(result: Tensor) -> Iterator[Tensor]:
@@ -273,11 +290,11 @@ def leaves_of_graph(result: Tensor) -> Iterator[Tensor]:
             waiting += [function for function, _ in node.next_functions]
 
 
-def chunk_size(weight: Tensor) -> int:
-    """The number C of positions in a chunk of logits over W (V, D)."""
-    if weight.is_cuda:
-        return max(GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS // len(weight))
-    return max(CHUNK_ROWS, CHUNK_ELEMENTS // len(weight))
+def chunk_size(vocabulary: int, is_cuda: bool) -> int:
+    """The number C of positions in a chunk of logits over V tokens, the same in all processes."""
+    if is_cuda:
+        return max(GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS // vocabulary)
+    return max(CHUNK_ROWS, CHUNK_ELEMENTS // vocabulary)
 
 
 def widened(matrix: Tensor, width: int) -> Tensor:

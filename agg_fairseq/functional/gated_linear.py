@@ -12,13 +12,16 @@ Z = dL/dlogits (N, V) of a loss L,
               = g1[k]   if y_i is not rare
               = g2[k]   if y_i is rare
 
+Where W is sharded by rows over processes (a DTensor), each has its part of the logits. Whether y_i is
+rare is known to all of them, and G = 1 to the one with the row of y_i; dL/dH is summed over them.
+
 The papers' models have no bias. It is gated like the row because a rare token's whole logit has to
 be held back: otherwise every position pushes the bias down for all tokens but its target, and what
 degenerates is the bias.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +44,9 @@ def gated_linear(
 
     Args:
         input: (..., D) H, floating point.
-        weight: (V, D) W, the output embedding.
+        weight: (V, D) W, the output embedding. If it is a DTensor, sharded by rows over one dimension
+            of a mesh as `ColwiseParallel` does, then so is `input`, the same in all its processes,
+            and so are the logits.
         bias: (V,) b, or None.
         target: (...) y, int64, the token that each position is to predict. A number out of [0, V),
             such as −100, is none; its position is gated like those whose target is not rare.
@@ -51,7 +56,7 @@ def gated_linear(
         (..., V) the logits.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not fit, or W is sharded in another way.
 
     Examples:
         >>> H, W, y = torch.ones(1, 1), torch.zeros(3, 1, requires_grad=True), torch.tensor([0])
@@ -62,15 +67,66 @@ def gated_linear(
 
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23.
     """
+    if gates is not None:
+        if target.shape != input.shape[:-1]:
+            found = f"{tuple(input.shape)} and {tuple(target.shape)}"
+            raise ValueError(f"expected input (..., D) and target of shape (...), got {found}")
+        if gates.rare.shape != weight.shape[:1]:
+            rare = tuple(gates.rare.shape)
+            raise ValueError(f"expected gates {tuple(weight.shape[:1])}, got {rare}")
+    input, weight, bias, rows = rows_of_process(input, weight, bias)
     if gates is None:
-        return F.linear(input, weight, bias)
-    if target.shape != input.shape[:-1]:
-        found = f"{tuple(input.shape)} and {tuple(target.shape)}"
-        raise ValueError(f"expected input (..., D) and target of shape (...), got {found}")
-    if gates.rare.shape != weight.shape[:1]:
-        rare = tuple(gates.rare.shape)
-        raise ValueError(f"expected gates {tuple(weight.shape[:1])}, got {rare}")
-    return _GatedLinear.apply(input, weight, bias, target, gates)
+        return rows.join(F.linear(input, weight, bias))
+    return rows.join(_GatedLinear.apply(input, weight, bias, target, gates, rows.first))
+
+
+class Rows(NamedTuple):
+    """The rows of W that this process has."""
+
+    first: int  # the number of the first one
+    vocabulary: int  # V
+    mesh: Any = None  # of one dimension: the processes that share W; None: it has all
+
+    def join(self, logits: Tensor) -> Tensor:
+        """All logits (..., V), a DTensor if this process has those of its rows only."""
+        if self.mesh is None:
+            return logits
+        from torch.distributed.tensor import DTensor, Shard
+
+        shape = torch.Size((*logits.shape[:-1], self.vocabulary))
+        stride = torch.empty(shape, device="meta").stride()
+        placements = [Shard(logits.dim() - 1)]
+        return DTensor.from_local(logits, self.mesh, placements, shape=shape, stride=stride)
+
+
+def rows_of_process(
+    input: Any, weight: Any, bias: Any
+) -> tuple[Tensor, Tensor, Tensor | None, Rows]:
+    """H (..., D), and what this process has of W (V, D) and b (V,) or None, which are DTensors where
+    W is sharded; the gradients of the processes into H are then summed.
+
+    ValueError if it is not sharded by rows.
+    """
+    if not hasattr(weight, "device_mesh"):
+        return input, weight, bias, Rows(0, len(weight))
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    if weight.placements != (Shard(0),) or not isinstance(input, DTensor):
+        raise ValueError(
+            "expected an output embedding that is whole, or sharded by rows over one dimension of a "
+            "mesh, of which the features are a DTensor, got placements "
+            f"{weight.placements} and a {type(input).__name__}"
+        )
+    mesh = weight.device_mesh
+    h = input.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()])
+    b = None if bias is None else bias.redistribute(mesh, [Shard(0)]).to_local()
+    first = mesh.get_local_rank() * -(-len(weight) // mesh.size())  # as of torch.chunk
+    return h, weight.to_local(), b, Rows(first, len(weight), mesh)
+
+
+def whole(tensor: Any) -> Tensor:
+    """A tensor, of a DTensor all of it."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 class ReplacedLinear(TorchFunctionMode):
@@ -113,10 +169,16 @@ def _is_checkpointed() -> bool:
 class _GatedLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, gates: Gates
+        ctx: Any,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        gates: Gates,
+        first: int,
     ) -> Tensor:
         ctx.save_for_backward(input, weight, bias, target)
-        ctx.gates = gates
+        ctx.gates, ctx.first = gates, first
         return F.linear(input, weight, bias)
 
     @staticmethod
@@ -129,13 +191,14 @@ class _GatedLinear(torch.autograd.Function):
         if wants_input:
             grad_input = (grad_logits @ weight.to(dtype)).view(input.shape).to(input.dtype)
         if wants_weight or wants_bias:
-            grad_logits = gate_grad_logits_(grad_logits.clone(), target.reshape(-1), ctx.gates)
+            grad_logits = grad_logits.clone()
+            gate_grad_logits_(grad_logits, target.reshape(-1), ctx.gates, ctx.first)
         if wants_weight:
             features = input.reshape(-1, input.size(-1)).to(dtype)
             grad_weight = (grad_logits.t() @ features).to(weight.dtype)
         if wants_bias and bias is not None:
             grad_bias = grad_logits.sum(0).to(bias.dtype)
-        return grad_input, grad_weight, grad_bias, None, None
+        return grad_input, grad_weight, grad_bias, None, None, None
 
 
 def refuse_second_derivatives() -> None:
@@ -145,36 +208,39 @@ def refuse_second_derivatives() -> None:
         raise RuntimeError("this loss has no second derivatives; leave out create_graph=True")
 
 
-def gate_grad_logits_(grad_logits: Tensor, target: Tensor, gates: Gates) -> Tensor:
-    """Multiplies dL/dlogits (C, V or wider) by G in place, for targets y (C,), and returns it."""
-    grad_logits, wider = grad_logits[:, : len(gates.rare)], grad_logits
-    has_target = (target >= 0) & (target < grad_logits.size(1))
-    y = target.where(has_target, 0)
-    is_rare = gates.rare.index_select(0, y) & has_target  # C
+def gate_grad_logits_(grad_logits: Tensor, target: Tensor, gates: Gates, first: int = 0) -> None:
+    """Multiplies dL/dlogits (C, V), or of it the columns from `first` on, by G in place, for targets
+    y (C,)."""
+    columns = slice(first, first + grad_logits.size(1))
+    g1, g2 = (None if gate is None else gate[columns] for gate in (gates.g1, gates.g2))
+    has_target = (target >= 0) & (target < len(gates.rare))
+    is_rare = gates.rare.index_select(0, target.where(has_target, 0)) & has_target  # C
+    y = target - first
+    is_here = (y >= 0) & (y < grad_logits.size(1))  # the target's column
+    y = y.where(is_here, 0)
     if grad_logits.is_cuda:  # one pass, without waiting for the number of rare rows
-        compiled(_multiply_by_gates_, (grad_logits, y, has_target, is_rare, gates.g1, gates.g2))
-        return wider
+        compiled(_multiply_by_gates_, (grad_logits, y, is_here, is_rare, g1, g2))
+        return
     rows = is_rare.nonzero().squeeze(1)  # few
     saved, target_part = grad_logits[rows], grad_logits.gather(1, y[:, None])
-    if gates.g1 is not None:
-        grad_logits.mul_(gates.g1.to(grad_logits.dtype))
+    if g1 is not None:
+        grad_logits.mul_(g1.to(grad_logits.dtype))
     if len(rows):
-        grad_logits[rows] = saved if gates.g2 is None else saved * gates.g2.to(grad_logits.dtype)
-    target_part = target_part.where(has_target[:, None], grad_logits.gather(1, y[:, None]))
+        grad_logits[rows] = saved if g2 is None else saved * g2.to(grad_logits.dtype)
+    target_part = target_part.where(is_here[:, None], grad_logits.gather(1, y[:, None]))
     grad_logits.scatter_(1, y[:, None], target_part)
-    return wider
 
 
 def _multiply_by_gates_(
     grad_logits: Tensor,
     y: Tensor,
-    has_target: Tensor,
+    is_here: Tensor,
     is_rare: Tensor,
     g1: Tensor | None,
     g2: Tensor | None,
 ) -> None:
     tokens = torch.arange(grad_logits.size(1), device=grad_logits.device)
-    is_target = (tokens == y[:, None]) & has_target[:, None]  # C x V
+    is_target = (tokens == y[:, None]) & is_here[:, None]  # C x V
     g1 = grad_logits.new_ones(1) if g1 is None else g1
     g2 = grad_logits.new_ones(1) if g2 is None else g2
     grad_logits.mul_(torch.where(is_target, 1.0, torch.where(is_rare[:, None], g2, g1)))

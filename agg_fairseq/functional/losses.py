@@ -7,11 +7,13 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import softmax_kernel
 from .chunks import Chunk, Values
+from .gated_linear import Rows
 
 
 def label_smoothed_nll(
@@ -117,7 +119,7 @@ class SmoothedLikelihood:
         self, logits: Tensor, chunk: Chunk, dtype: torch.dtype, scale: Tensor | float | None
     ) -> tuple[Values, Tensor, None]:
         """The same, and `scale · dL/dz = scale · ω (P − Q)` (C, V) in `dtype`, in the memory of the
-        logits."""
+        logits; of the rows of the chunk."""
         omega = factor = None
         if self.position_weight is not None:
             omega = factor = self.position_weight[chunk.positions].to(logits.dtype)
@@ -127,11 +129,12 @@ class SmoothedLikelihood:
         if scale is not None:
             factor = (torch.ones_like(logits[:, 0]) if factor is None else factor) * scale
         grad_logits, nll, total = softmax_grad_(
-            logits, chunk.target, factor, dtype, self.label_smoothing
+            logits, chunk.target, factor, dtype, self.label_smoothing, chunk.rows
         )
         losses = nll
         if total is not None:
-            losses = smoothed(nll, total, logits.size(1), self.label_smoothing)
+            vocabulary = logits.size(1) if chunk.rows is None else chunk.rows.vocabulary
+            losses = smoothed(nll, total, vocabulary, self.label_smoothing)
         values = {"losses": losses if omega is None else losses * omega, "nll": nll}
         return values, grad_logits, None
 
@@ -142,31 +145,47 @@ def softmax_grad_(
     omega: Tensor | None,
     dtype: torch.dtype,
     label_smoothing: float = 0.0,
+    rows: Rows | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dL/dz = ω (P − Q) (C, V), in the memory of the logits z; −log P[y] (C,); and with label
-    smoothing −Σ_k log P[k] (C,).
+    smoothing −Σ_k log P[k] (C,). If z is that of `rows` of W, so is the first; maxima and sums are
+    those over all processes.
     """
-    share = label_smoothing / logits.size(1)  # ε/V
+    rows = rows or Rows(0, logits.size(1))
+    share = label_smoothing / rows.vocabulary  # ε/V
     others = label_smoothing - share  # 1 − Q[y]
-    if logits.is_cuda and softmax_kernel.can_run(logits):
+    if logits.is_cuda and rows.mesh is None and softmax_kernel.can_run(logits):
         arguments = logits, target, omega, share, others, dtype
         if (found := softmax_kernel.softmax_grad_(*arguments)) is not None:
             return found
-    y = target[:, None]
+    y = target - rows.first
+    is_here = (y >= 0) & (y < logits.size(1))
+    y = y.where(is_here, 0)[:, None]
     z_of_target, largest = logits.gather(1, y).squeeze(1), logits.amax(1)  # C
     total = logits.sum(1) if share else None  # C
     p = torch.softmax(logits, 1, out=logits)  # C x V
     # The largest probability is at least 1/V, so its logarithm is accurate. In
     # −log P[y] = (max z − z[y]) − log max P the logits cancel exactly where y is the arg-max.
     log_largest = p.amax(1).log_()  # C
+    if rows.mesh is not None:
+        group, largest_here = rows.mesh.get_group(), largest.clone()
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group)
+        here = (largest_here - largest - log_largest).exp_()  # Σ exp(z − max z), C
+        sums = torch.stack([here, z_of_target.where(is_here, 0), here if total is None else total])
+        dist.all_reduce(sums, group=group)
+        p.mul_((here / sums[0])[:, None])
+        log_largest, z_of_target, total = -sums[0].log(), sums[1], sums[2] if share else None
     nll = (largest - z_of_target).sub_(log_largest)  # C
     target_part = nll.neg().expm1_()  # C, exact where P[y] is nearly 1
     if total is not None:
-        total = logits.size(1) * (largest - log_largest) - total
+        total = rows.vocabulary * (largest - log_largest) - total
         target_part += others
         p.sub_(share)
     if omega is not None:
         target_part *= omega
         p.mul_(omega[:, None])
-    grad_logits = p.to(dtype).scatter_(1, y, target_part[:, None].to(dtype))
-    return grad_logits, nll, total
+    grad_logits = p.to(dtype)
+    target_part = target_part[:, None].to(dtype)
+    if rows.mesh is not None:
+        target_part = target_part.where(is_here[:, None], grad_logits.gather(1, y))
+    return grad_logits.scatter_(1, y, target_part), nll, total

@@ -232,6 +232,7 @@ class TrainingLoss(nn.Module):
             return likelihood
         loss = _LossOfBatch(likelihood, terms, epsilon, weight)
         has_formula = all(term.of_logits is unlikelihood_of_chunk for term, *_ in terms)
+        has_formula &= not hasattr(weight, "device_mesh")
         return loss if has_formula else loss.__call__  # which autograd differentiates
 
     def complete(

@@ -45,13 +45,15 @@ class Gating(nn.Module):
         excluded: (V,) bool, tokens that are never rare, such as special ones.
         ignore_index: the target at positions without one.
         process_group: the workers whose counts are summed, each with batches of its own, such as
-            `mesh["dp"].get_group()` if others share a batch; None is all.
+            `mesh["dp"].get_group()` if others share a batch, as where W is sharded, or have no
+            targets, as the other stages of a pipeline; None is all.
     """
 
     excluded: Tensor | None  # (V,) bool
     counter: TokenCounter | None  # of a rule that counts tokens per update
     # Does this optimizer train the model? None: all do that step within an update.
     is_trained_by: Callable[[torch.optim.Optimizer], bool] | None = None
+    is_counted = True  # of all workers, does this one's batch count? False: another one has it too
     is_under_way = False  # was there a micro-batch in this update?
     has_stepped = False  # and a step of an optimizer since?
     is_summed = False  # are the counts of the update those of all workers?
@@ -116,6 +118,8 @@ class Gating(nn.Module):
     def sum_over_workers(self, counts: Tensor) -> None:
         """Replaces counts by their sum over the workers, each of which must call this."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
+            if self.process_group is None and not self.is_counted:
+                counts.zero_()
             torch.distributed.all_reduce(counts, group=self.process_group)
 
     def sum_counts(self) -> None:

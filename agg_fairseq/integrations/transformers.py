@@ -27,7 +27,7 @@ from ..data.tokenizer_vocabulary import TokenizerVocabulary
 from ..errors import UserError
 from ..functional import Gates
 from ..functional.chunks import leaves_of_graph
-from ..functional.gated_linear import ReplacedLinear, changes_when_read, gated_linear
+from ..functional.gated_linear import ReplacedLinear, changes_when_read, gated_linear, whole
 from ..gating import Gating, WindowGating
 from .output_layers import IGNORED_LABEL
 
@@ -250,7 +250,7 @@ class GatedHead(TrainerCallback):
                 f"{(*target.shape,)}; expected those of all labels (logits_to_keep=0)"
             )
         if not self._is_checked and self.gating.counter is not None:
-            self._check_workers(input)
+            self._check_workers(input, weight)
         self._is_used, target = True, target.reshape(positions)
         logits = gated_linear(input, weight, bias, target, gates)
         if not self._is_checked and logits.requires_grad and self._other is not None:
@@ -260,18 +260,22 @@ class GatedHead(TrainerCallback):
 
     def _check_rows(self, weight: Tensor) -> None:
         rows, vocabulary = len(weight), self.gating.vocabulary
-        if rows != vocabulary or hasattr(weight, "device_mesh"):
+        if rows != vocabulary:
             raise UserError(
                 f"GatedHead: found {rows} rows in the output embedding, expected {vocabulary}, as "
-                "the rule has it, all in this process; resize it before both are made, and do not "
-                "shard it"
+                "the rule has it; resize it before both are made"
             )
 
-    def _check_workers(self, features: Tensor) -> None:
-        """UserError for the features of a model that works on one batch in several workers, if it
-        is not known which. (FSDP gathers its parameters before.)"""
-        if torch.distributed.is_initialized() and self.gating.process_group is None:
-            if any(hasattr(leaf, "device_mesh") for leaf in leaves_of_graph(features)):
+    def _check_workers(self, features: Tensor, weight: Any) -> None:
+        """Finds which workers have the same batch: those that share W. UserError for the features
+        of a model that works on one batch in several workers, if it is not known which. (FSDP
+        gathers its parameters before.)"""
+        is_late = getattr(self.gating, "count_current_batch", False)  # this batch is summed already
+        if hasattr(weight, "device_mesh") and not is_late:
+            self.gating.is_counted = weight.device_mesh.get_local_rank() == 0
+        elif torch.distributed.is_initialized() and self.gating.process_group is None:
+            leaves = weight, *leaves_of_graph(features)
+            if any(hasattr(leaf, "device_mesh") for leaf in leaves):
                 raise UserError(
                     "GatedHead: found a model with sharded parameters, whose workers may have the "
                     "same batch; expected process_group of the rule, the workers with batches of "
@@ -282,7 +286,7 @@ class GatedHead(TrainerCallback):
         """Called with dL/dlogits (..., V) of backward passes, until one decides: of the positions
         whose labels t and t + 1 differ, most have their lowest gradient, as a likelihood has at its
         target, at one of them."""
-        lowest, has_gradient = gradient.argmin(-1), gradient.any(-1)
+        lowest, has_gradient = whole(gradient.argmin(-1)), whole(gradient.any(-1))
         differs = (target != other) & has_gradient
         right, wrong = (2 * (differs & (lowest == one)).sum() for one in (target, other))
         self._is_checked = bool(right > differs.sum())

@@ -48,7 +48,11 @@ def push_and_pull(
         target: (N,) int64 in [0, V).
         bias: (V,) of the output layer.
     """
-    push, pull, rows = torch.zeros_like(weight), torch.zeros_like(weight), chunk_size(weight)
+    push, pull, rows = (
+        torch.zeros_like(weight),
+        torch.zeros_like(weight),
+        chunk_size(len(weight), weight.is_cuda),
+    )
     for h, y in zip(features.split(rows), target.split(rows), strict=True):
         probabilities = torch.nn.functional.linear(h, weight, bias).softmax(1)  # n x V
         target_probability = probabilities.gather(1, y[:, None])  # n x 1

@@ -1,0 +1,31 @@
+"""Functions run by several processes over gloo."""
+
+import multiprocessing
+import os
+
+import torch
+import torch.distributed as dist
+
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    [
+        "torch.distributed.tensor.parallel", "torch.distributed.fsdp", "agg_fairseq.gating",
+        "agg_fairseq.integrations.transformers", "transformers.models.llama.modeling_llama",
+        "transformers.models.gpt2.modeling_gpt2",
+    ]
+)  # fmt: skip
+
+
+def run_processes(function, processes, folder, *arguments):
+    """Calls it in each of them, and raises what one of them raises."""
+    torch.multiprocessing.start_processes(
+        _work, (function, processes, str(folder), arguments), processes, start_method="forkserver"
+    )
+
+
+def _work(rank, function, processes, folder, arguments):
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+    store = dist.FileStore(os.path.join(folder, "store"), processes)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=processes)
+    function(*arguments)
+    dist.destroy_process_group()
