@@ -1,5 +1,7 @@
 """W that is sharded by rows over processes (gloo), beside one process with all of it, in float64."""
 
+import re
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,6 +18,7 @@ from agg_fairseq.functional import (
     naive_gated_cross_entropy,
 )
 from agg_fairseq.gating import AggGating
+from tests.conftest import run_command, write_lines, zipf_text
 from tests.processes import run_processes
 from tests.unit.test_training_loss import problem
 
@@ -134,3 +137,16 @@ def check_pipeline():
 
 def test_pipeline(tmp_path):
     run_processes(check_pipeline, 2, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_the_example_prints_the_losses_of_one_process(processes, tmp_path):
+    write_lines(tmp_path / "text", zipf_text(100))
+    example, options = "examples/sharded_rows.py", ("--updates", 4, tmp_path / "text")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes)
+    alone = run_command("python", example, *options).stdout
+    shared = run_command("python", *launcher, example, "--tensor-parallel", 2, *options).stdout
+    losses = [re.findall(r"loss ([\d.]+) nats", printed) for printed in (alone, shared)]
+    assert len(losses[0]) == 4 and losses[0] == losses[1]  # twelve digits
+    assert shared.count("MB; peak") == processes
