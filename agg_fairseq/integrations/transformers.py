@@ -192,6 +192,12 @@ class GatedHead(TrainerCallback):
             target, other = (target, other) if self._shifts else (other, target)
             self._other = other.to(head.weight.device)
         target = target.to(head.weight.device)
+        fused = None
+        if keywords.get("fused_lm_head"):  # TRL's, which forms no logits
+            if not self._is_checked:
+                with torch.random.fork_rng(), torch.no_grad():
+                    fused = forward(*arguments, **keywords)
+            keywords = {**keywords, "fused_lm_head": False}
         self._is_used, gates = False, self.gating(target)
         linear = functools.partial(self._linear, target, gates)
         output = self._run(forward, arguments, keywords, ReplacedLinear(head, linear))
@@ -201,6 +207,8 @@ class GatedHead(TrainerCallback):
                 "Liger's and chunked ones, or calls it in torch's checkpoint or by another weight; "
                 "switch that off"
             )
+        if "fused_lm_head" in keywords:
+            output = _fused_output(output, target, fused)
         return output
 
     @torch.compiler.disable(recursive=False)
@@ -426,6 +434,32 @@ def _forward_within(
 ) -> Tensor:
     with parametrize.cached(), within:
         return forward(*given, **more)
+
+
+def _fused_output(output: Any, target: Tensor, fused: Any) -> Any:
+    """What TRL's fused head returns for targets (B, T), computed from the logits of `output`.
+
+    UserError if that is not nearly what it returned itself, `fused`, unless that is None.
+    """
+    from trl.trainer.utils import FusedCausalLMOutput
+
+    logits, mask = output.logits, target != IGNORED_LABEL
+    log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    values = {
+        "log_probs": log_p.gather(-1, target.where(mask, 0)[..., None]).squeeze(-1),
+        "entropy": -(log_p.exp() * log_p).sum(-1),
+        "is_top1": log_p.argmax(-1) == target,
+    }
+    values = {name: value.masked_fill(~mask, 0) for name, value in values.items()}
+    if fused is not None:
+        expected, found = fused.log_probs.sum(), values["log_probs"].sum()
+        tolerance = max(1e-4, 2 * torch.finfo(logits.dtype).eps)
+        if (found - expected).abs() > tolerance * expected.abs():
+            raise UserError(
+                f"GatedHead: found a log-likelihood of {expected:.4g} in TRL's fused head, and of "
+                f"{found:.4g} by the logits; expected the same, as with a temperature of 1"
+            )
+    return FusedCausalLMOutput(label_mask=mask, aux_loss=output.get("aux_loss"), **values)
 
 
 # Labels for losses of Trainer and of the user, which take them out of the batch.

@@ -1,0 +1,91 @@
+"""Loops and models of other packages as they are, each skipped where its package is not installed."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from agg_fairseq.errors import UserError
+from tests.small_transformers import VOCABULARY, dataset, gated_head, untied, word_tokenizer
+
+
+def sft_trainer(kind, folder, model=None, **options):
+    datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
+    from transformers import PreTrainedTokenizerFast
+
+    words = word_tokenizer(["<pad>", "<unk>", *map(str, range(2, VOCABULARY))])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="2")
+    given = {
+        "output_dir": str(folder), "use_cpu": True, "report_to": [], "disable_tqdm": True, "max_steps": 4,
+        "per_device_train_batch_size": 3, "learning_rate": 0.1, "optim": "sgd", "bf16": False, "max_length": 16,
+        "save_strategy": "no", "gradient_checkpointing": False, "lr_scheduler_type": "constant", **options,
+    }  # fmt: skip
+    rows = [{"input_ids": row["input_ids"].tolist()} for row in dataset(24)]
+    for number, row in enumerate(rows):
+        row["completion_mask"] = [0] * 5 + [1] * 7
+        row["input_ids"] = row["input_ids"][: 8 + number % 5]
+        row["completion_mask"] = row["completion_mask"][: len(row["input_ids"])]
+    examples = datasets.Dataset.from_list(rows)
+    if not options.get("completion_only_loss"):
+        examples = examples.remove_columns("completion_mask")
+    model = model or untied()
+    return kind(model, trl.SFTConfig(**given), train_dataset=examples, processing_class=tokenizer)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"packing": True},
+        {"padding_free": True, "max_length": None},
+        {"completion_only_loss": True},
+    ],
+    ids=lambda options: next(iter(options), "padded"),
+)
+def test_sft_trainer(options, tmp_path):
+    """As it comes, with its own loss without logits; beside Trainer's loss of the logits."""
+    trl = pytest.importorskip("trl")
+    from transformers import Trainer
+
+    class OfLogits(trl.SFTTrainer):
+        compute_loss = Trainer.compute_loss
+
+    found = []
+    for kind in (trl.SFTTrainer, OfLogits):
+        training = sft_trainer(kind, tmp_path, **options)
+        gated = gated_head(training.model, rare_fraction=0.3, window=3)
+        training.add_callback(gated)
+        training.train()
+        counter = gated.gating.counter
+        found.append((dict(training.model.named_parameters()), counter.appearances))
+        assert counter.updates == 3 and counter.appearances.sum() > 40
+    print(
+        "DIFF",
+        options,
+        max((found[0][0][n] - found[1][0][n]).abs().max().item() for n in found[0][0]),
+    )
+    assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
+    assert found[0][1].equal(found[1][1])
+
+
+def test_sft_trainer_around_the_gates_is_refused(tmp_path):
+    """It replaces the forward pass of a model with gates by its own."""
+    trl = pytest.importorskip("trl")
+    model = untied()
+    gated = gated_head(model, rare_fraction=0.3)
+    training = sft_trainer(trl.SFTTrainer, tmp_path, model)
+    training.add_callback(gated)
+    with pytest.raises(UserError, match="found no step of the model with labels"):
+        training.train()
+
+
+def test_a_temperature_of_fused_heads_is_refused():
+    pytest.importorskip("trl")
+    from trl.trainer.utils import add_fused_lm_head
+
+    model = untied()
+    model.lm_head.weight.data *= 50
+    add_fused_lm_head(model, temperature=0.7)
+    gated_head(model, rare_fraction=0.3)
+    ids = torch.stack([row["input_ids"] for row in dataset(2)])
+    with pytest.raises(UserError, match="in TRL's fused head"):
+        model(input_ids=ids, labels=ids, fused_lm_head=True)
