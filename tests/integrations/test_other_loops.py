@@ -58,11 +58,6 @@ def test_sft_trainer(options, tmp_path):
         counter = gated.gating.counter
         found.append((dict(training.model.named_parameters()), counter.appearances))
         assert counter.updates == 3 and counter.appearances.sum() > 40
-    print(
-        "DIFF",
-        options,
-        max((found[0][0][n] - found[1][0][n]).abs().max().item() for n in found[0][0]),
-    )
     assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
     assert found[0][1].equal(found[1][1])
 
