@@ -25,6 +25,9 @@ def training_command(checkpoint: Checkpoint) -> str | None:
     for section, option in NAMES.items():
         found = checkpoint.options(section)
         chosen += [option, str(found.get("_name") or found.get("arch"))]
+    # without it, fairseq cannot parse polynomial_decay
+    if (total := checkpoint.options("lr_scheduler").get("total_num_update")) is not None:
+        chosen += ["--total-num-update", str(total)]
     parser = options.get_training_parser()
     try:
         with contextlib.redirect_stderr(io.StringIO()):

@@ -13,7 +13,7 @@ from agg_fairseq.cli.main import main
 from agg_fairseq.fairseq_plugin.training_command import training_command
 from agg_fairseq.report import compared, models_of_runs, verdict, write_report
 from agg_fairseq.result import BETTER, Result
-from tests.commands import run
+from tests.commands import run, save_model
 from tests.conftest import USER_DIR, write_lines
 from tests.generate_logs import sentence
 
@@ -128,3 +128,9 @@ def test_the_command_of_a_training_gives_its_settings(lm_runs):
     for section in ("optimization", "criterion", "optimizer", "task", "model", "dataset"):
         for key, value in checkpoint.options(section).items():
             assert key == "data" or str(cfg[section][key]) == str(value), (section, key)
+
+
+def test_the_command_of_a_schedule_that_needs_an_option(lm_data, tmp_path):
+    schedule = ("--lr-scheduler", "polynomial_decay", "--total-num-update", 9)
+    checkpoint = Checkpoint(save_model(tmp_path / "c.pt", lm_data, *schedule))
+    assert " --total-num-update 9" in training_command(checkpoint)
