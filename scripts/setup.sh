@@ -58,7 +58,7 @@ echo "setup: 2/3 this package with its tools$compiled"
 if pip show "$other" > /dev/null 2>&1; then pip uninstall --yes "$other" "$wanted"; fi
 # What is compiled is built against what is already here: in an isolated build, fairseq-fixed would pull a second torch of
 # several GB.
-install --no-build-isolation --editable '.[fairseq,eval,data,dev,docs]'
+install --no-build-isolation --config-settings editable_mode=compat --editable '.[fairseq,eval,data,dev,docs]'
 echo "setup: 3/3 fastBPE and eflomal, which are compiled"
 if ! has_compiler || ! install --no-build-isolation fastBPE eflomal; then
   echo "setup: note: fastBPE and eflomal are missing, which need a C++ compiler and Python's headers: subword-nmt cuts" \

@@ -10,7 +10,7 @@ On import (`agg_fairseq.register`), for the process:
 - trainer: `Trainer._build_optimizer` completes a model of this package, and tells an optimizer of
   this package which model it trains. Otherwise it does what it did before.
 
-When a criterion of this package is built (criterions/base):
+When a criterion of this package is built (hooks):
 
 - `task.get_batch_iterator`: the length of an epoch; the same batches after a resume;
 - `task.train_step`: update number, dummy batches;

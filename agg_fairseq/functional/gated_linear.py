@@ -144,7 +144,7 @@ class ReplacedLinear(TorchFunctionMode):
         if function is F.linear:
             weight = options["weight"] if "weight" in options else arguments[1]
             if weight is self.layer.weight:  # weight normalization makes it anew in each pass
-                if torch.is_grad_enabled() == self.has_grad and not _is_checkpointed():
+                if torch.is_grad_enabled() == self.has_grad and not is_checkpointed():
                     function = self.linear
         return function(*arguments, **options)
 
@@ -160,7 +160,7 @@ def changes_when_read(layer: Any) -> bool:
     return not first.equal(second)
 
 
-def _is_checkpointed() -> bool:
+def is_checkpointed() -> bool:
     """Is this in torch's checkpoint that is not re-entrant, by the hooks that it installs?"""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return bool(hooks) and hooks[0].__module__ == "torch.utils.checkpoint"

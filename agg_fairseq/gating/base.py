@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..functional import Gates
+from ..functional.gated_linear import is_checkpointed
 from ..functional.gates import check_targets
 from ..modules import TokenCounter
 
@@ -92,11 +93,16 @@ class Gating(nn.Module):
         counted. A position whose loss has the weight 0 pulls no row of W: it has to be ignored.
 
         Raises:
-            ValueError: an optimizer has stepped, but the update has not ended; or the targets are
-                not int64 in [0, V), or `ignore_index`.
+            ValueError: an optimizer has stepped, but the update has not ended; this is in torch's
+                checkpoint; or the targets are not int64 in [0, V), or `ignore_index`.
         """
         if not (self.training and torch.is_grad_enabled()):
             return None
+        if is_checkpointed():
+            raise ValueError(
+                "found a micro-batch in torch's checkpoint, whose backward pass would count it again; "
+                "call the rule before it"
+            )
         counts = () if self.counter is None else (self.counter.current,)
         if any(tensor.device != target.device for tensor in (*self.buffers(), *counts)):
             self.to(target.device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import Gates, rare_tokens, rarest
+from ..functional import Gates, rare_tokens
 from ..modules import TokenCounter
 from .base import Gating, GatingOptions
 
@@ -94,9 +94,8 @@ class WindowGating(Gating):
     def choose_rare(self, appearances: Tensor, updates: int) -> Tensor:
         """R (V,), the rare tokens by the appearances in so many updates."""
         excluded = None if self.excluded is None else self.excluded.to(appearances.device)
-        if self.rare_fraction is not None:
-            return rarest(appearances, self.rare_fraction, excluded)
-        return rare_tokens(appearances, updates, alpha=self.alpha, excluded=excluded)
+        thresholds = {"alpha": self.alpha, "rare_fraction": self.rare_fraction}
+        return rare_tokens(appearances, updates, **thresholds, excluded=excluded)
 
     def start_epoch(self, epoch: int, updates: int) -> None:
         """Sets the window, unless it was given."""

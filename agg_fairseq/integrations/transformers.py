@@ -108,12 +108,8 @@ class GatedHead(TrainerCallback):
             and model.loss_function is not ForMaskedLMLoss
             and not model.config.is_encoder_decoder
         )
-        self._within: AbstractContextManager | None = (
-            None  # for the output layer, in a forward pass
-        )
-        self._replaced: list[
-            tuple[nn.Module, Any, Any]
-        ] = []  # modules, with forward before and since
+        self._within: Any = None  # the context of the output layer in a forward pass
+        self._replaced: list[tuple[nn.Module, Any, Any]] = []  # its forward before, and ours
         self._replace(model, self._step)
         self._replace(self._head(), self._call_head)
 
@@ -152,11 +148,11 @@ class GatedHead(TrainerCallback):
             ]
             head = copies[0] if copies else head.original_module
         if getattr(getattr(head, "weight", None), "ndim", 0) != 2:
-            name, found = (
-                type(self.model).__name__,
-                f"{type(head).__module__}.{type(head).__name__}",
+            name, kind = type(self.model).__name__, type(head)
+            raise UserError(
+                f"GatedHead: expected {name} to end in an nn.Linear, found "
+                f"{kind.__module__}.{kind.__name__}"
             )
-            raise UserError(f"GatedHead: expected {name} to end in an nn.Linear, found {found}")
         return head
 
     # A training step

@@ -63,11 +63,19 @@ def test_marks_of_several_seeds():
     for name, factor in (("a1", 1.0), ("a2", 1.1), ("b1", 0.5), ("b2", 0.55)):
         values = {"rare": 9 * factor, "total": 3 * factor}
         rows[name] = {"perplexity": values, "within_perplexity": {"rare": 5 * factor}}
-    columns = {"perplexity": ["rare", "total"], "within_perplexity": ["rare"]}
+        rows[name]["unique_tokens"] = round(200 * factor)
+    columns = {
+        "perplexity": ["rare", "total"],
+        "within_perplexity": ["rare"],
+        "unique_tokens": [""],
+    }
     models = {"a": {"1": "a1", "2": "a2"}, "b": {"1": "b1", "2": "b2"}}
     tables = compared(Result(rows, columns, {}), models, "a")[:-1]
-    verdicts = {row[0][0]: row[-1].verdict for table in tables for row in table.rows}
-    assert verdicts == {"PPL rare": "", "PPL total": BETTER, "PPL within rare": BETTER}
+    cells = {row[0][0]: row[-1] for table in tables for row in table.rows}
+    verdicts = {title: cell.verdict for title, cell in cells.items()}
+    marked = {"PPL total": BETTER, "PPL within rare": BETTER}
+    assert verdicts == {"PPL rare": "", "Uniq": "", **marked}
+    assert cells["Uniq"].change.startswith("-50.0%")
     said = "PPL total: a 3.15 ± 0.21; b 1.58 ± 0.11 (−50.0% ± 0.0, better)."
     assert verdict({"": tables}, models)[0] == said
 

@@ -79,8 +79,8 @@ def changed(change):
 
 
 def half_as_large(head):
-    forward, head.width = head.forward, 2
-    head.forward = lambda features: forward(features) / 2
+    head.width = 2
+    head.forward = lambda features: F.linear(input=features, weight=head.weight) / 2
 
 
 def checkpointed(use_reentrant):

@@ -121,8 +121,11 @@ def test_an_update_has_one_step_and_an_end(caplog):
     with pytest.raises(UserError, match="found no step of the model with labels"):
         gated.commit_update()
     others = torch.optim.AdamW(gpt2().parameters())
-    for beta2, told in ((0.99, 0), (0.999, 1), (0.999, 1)):
-        optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, beta2))
+    for beta2, told in ((0.99, 0), (None, 0), (0.999, 1), (0.999, 1)):
+        if beta2 is None:
+            optimizer = torch.optim.SGD([{"params": model.parameters(), "betas": None}], 0.01)
+        else:
+            optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, beta2))
         for _ in range(2):
             model(**batch()).loss.backward()
             others.step()

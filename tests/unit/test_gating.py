@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 from torch.distributed import checkpoint
+from torch.utils.checkpoint import checkpoint as checkpoint_of_torch
 
-from agg_fairseq.functional import NaiveAgg, agg_gates, rare_tokens
+from agg_fairseq.functional import NaiveAgg, agg_gates, gated_linear, rare_tokens
 from agg_fairseq.gating import AggGating, AgpsGating, FaceWeights, Gating
 from agg_fairseq.gating.face import face_weights
 
@@ -210,6 +211,19 @@ def test_targets_that_are_refused(wrong):
     for rule in (agps, FaceWeights(V), AggGating(V)):
         with pytest.raises(ValueError, match="expected targets"):
             rule(wrong)
+
+
+def test_a_rule_in_a_checkpoint_is_refused():
+    """It would be called again in the backward pass, and count twice."""
+    rule, weight = AggGating(V, rare_fraction=0.3), torch.nn.Parameter(torch.randn(V, 4))
+
+    def loss(features):
+        logits = gated_linear(features, weight, None, targets(1), rule(targets(1)))
+        return logits.logsumexp(-1).sum()
+
+    with pytest.raises(ValueError, match="in torch's checkpoint"):
+        checkpoint_of_torch(loss, torch.randn(2, 5, 4), use_reentrant=False)
+    assert not rule.counter.current.any()
 
 
 def test_an_update_ends_once_after_its_micro_batches():

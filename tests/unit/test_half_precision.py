@@ -181,13 +181,15 @@ def test_weights_of_positions_in_float16(size):
 
 
 def test_unlikelihood_in_float16():
-    """dL/dlogits is multiplied by a scale, and its terms as well."""
-    h, w, y, found = torch.randn(2, 6, 5), torch.randn(11, 5), torch.randint(3, (2, 6)), []
-    for dtype in (torch.float16, torch.float64):
-        leaves = [leaf.half().to(dtype).requires_grad_() for leaf in (h, w)]
-        loss = TrainingLoss(ul_alpha=2.0)(*leaves, y).loss
-        found.append([one.double() for one in torch.autograd.grad(loss, leaves)])
-    assert_close(*found, rtol=5e-3, atol=5e-3)
+    """dL/dlogits is multiplied by a scale, and its terms as well; also of a single position."""
+    h, w, y = torch.randn(2, 6, 5), torch.randn(11, 5), torch.randint(3, (2, 6))
+    for rows, steps in ((2, 6), (1, 1)):
+        target, found = y[:rows, :steps], []
+        for dtype in (torch.float16, torch.float64):
+            leaves = [one.half().to(dtype).requires_grad_() for one in (h[:rows, :steps], w)]
+            loss = TrainingLoss(ul_alpha=2.0)(*leaves, target).loss
+            found.append([one.double() for one in torch.autograd.grad(loss, leaves)])
+        assert_close(*found, rtol=5e-3, atol=5e-3)
 
 
 @HALF
