@@ -7,7 +7,7 @@ from .adam_memory import forgetting, forgotten
 from .candidates import Candidates, previous_tokens, repeated_ngrams
 from .chunks import Chunk, Loss, Values, chunked
 from .cosine_regularizer import cosine_regularizer
-from .gated_linear import gated_linear
+from .gated_linear import ReplacedLinear, gated_linear
 from .gates import (
     Gates,
     agg_gates,
@@ -24,7 +24,8 @@ from .naive import NaiveAgg, gate_gradient, naive_chunked, naive_gated_cross_ent
 from .training_loss import TERMS, Average, LossOutput, Term, TrainingLoss
 
 __all__ = [
-    "gated_linear", "chunked", "Chunk", "Loss", "Values", "naive_gated_cross_entropy", "NaiveAgg", "naive_chunked",
+    "gated_linear", "ReplacedLinear", "chunked", "Chunk", "Loss", "Values",
+    "naive_gated_cross_entropy", "NaiveAgg", "naive_chunked",
     "SmoothedLikelihood", "label_smoothed_nll", "unlikelihood", "adversarial_shift",
     "TrainingLoss", "LossOutput", "Average", "Term", "TERMS",
     "Gates", "gate_gradient", "agg_gates", "agps_gates", "freezing_gates",

@@ -2,9 +2,17 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.functional import (
+    Gates,
+    ReplacedLinear,
+    gated_linear,
+    naive_gated_cross_entropy,
+)
+from agg_fairseq.gating import AggGating
 from tests.small_transformers import VOCABULARY, dataset, gated_head, untied, word_tokenizer
 
 
@@ -84,3 +92,57 @@ def test_a_temperature_of_fused_heads_is_refused():
     ids = torch.stack([row["input_ids"] for row in dataset(2)])
     with pytest.raises(UserError, match="in TRL's fused head"):
         model(input_ids=ids, labels=ids, fused_lm_head=True)
+
+
+def litgpt():
+    model = pytest.importorskip("litgpt.model")
+    sizes = {"block_size": 16, "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": VOCABULARY}
+    gpt = model.GPT(model.Config(padded_vocab_size=VOCABULARY, **sizes))
+    return gpt, gpt.lm_head
+
+
+def x_transformers():
+    package = pytest.importorskip("x_transformers")
+    layers = package.Decoder(dim=16, depth=1, heads=2)
+    model = package.TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=16, attn_layers=layers)
+    return model, model.to_logits
+
+
+@pytest.mark.parametrize("make", [litgpt, x_transformers])
+def test_output_layers_of_other_packages(make):
+    """Against literal gates, in float64."""
+    torch.manual_seed(0)
+    model, head = make()
+    model.double()
+    tokens = torch.stack([row["input_ids"] for row in dataset(3)])
+    inputs, target = tokens[:, :-1], tokens[:, 1:]
+    gates = Gates(torch.arange(VOCABULARY) > 20, *torch.rand(2, VOCABULARY))
+    features = []
+    head.register_forward_pre_hook(lambda layer, given: features.append(given[0].detach()))
+
+    def linear(input, weight, bias=None):
+        return gated_linear(input, weight, bias, target, gates)
+
+    with ReplacedLinear(head, linear):
+        logits = model(inputs)
+    F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum").backward()
+    weight = head.weight.detach().requires_grad_()
+    naive_gated_cross_entropy(features[0], weight, target, gates=gates).backward()
+    assert_close(head.weight.grad, weight.grad, rtol=1e-9, atol=1e-11)
+
+
+def test_a_schedule_free_optimizer():
+    """W has a group of its own; a step is seen by the rule."""
+    schedulefree = pytest.importorskip("schedulefree")
+    weight, other = (torch.nn.Parameter(torch.randn(7, 3)) for _ in range(2))
+    groups = [{"params": [other]}, {"params": [weight], "betas": (0.9, 0.999)}]
+    optimizer = schedulefree.AdamWScheduleFree(groups, betas=(0.9, 0.98))
+    optimizer.train()
+    rule, target = AggGating(7, rare_fraction=0.3, window=2), torch.arange(7)
+    for _ in range(2):
+        logits = gated_linear(other, weight, None, target, rule(target))
+        F.cross_entropy(logits, target).backward()
+        optimizer.step()
+        assert rule.has_stepped
+        rule.commit_update()
+    assert [group["betas"][1] for group in optimizer.param_groups] == [0.98, 0.999]
