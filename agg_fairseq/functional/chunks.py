@@ -26,6 +26,7 @@ from torch import Tensor
 
 from .gated_linear import (
     Rows,
+    check_layer,
     gate_grad_logits_,
     refuse_second_derivatives,
     rows_of_process,
@@ -105,17 +106,7 @@ def chunked(
         >>> round(chunked(z_loss, H, W, torch.tensor([1, -100]))[0].item(), 4)  # log 4 + (log 4)²
         3.3081
     """
-    if not features.is_floating_point() or target.shape != features.shape[:-1]:
-        found = f"{features.dtype} {tuple(features.shape)} and {tuple(target.shape)}"
-        raise ValueError(
-            f"expected floating-point features (..., D) and target of shape (...), got {found}"
-        )
-    rare = None if gates is None else gates.rare
-    for name, tensor in (("bias", bias), ("gates", rare)):
-        if tensor is not None and tensor.shape != weight.shape[:1]:
-            raise ValueError(
-                f"expected {name} {tuple(weight.shape[:1])}, got {tuple(tensor.shape)}"
-            )
+    check_layer(features, weight, bias, target, gates)
     features, weight, bias, rows = rows_of_process(features, weight, bias)
     y, has_target, kept = target.reshape(-1), (target != ignore_index).reshape(-1), None
     y, h = y.where(has_target, 0), features.reshape(-1, features.size(-1))

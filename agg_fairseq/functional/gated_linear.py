@@ -68,16 +68,31 @@ def gated_linear(
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23.
     """
     if gates is not None:
-        if target.shape != input.shape[:-1]:
-            found = f"{tuple(input.shape)} and {tuple(target.shape)}"
-            raise ValueError(f"expected input (..., D) and target of shape (...), got {found}")
-        if gates.rare.shape != weight.shape[:1]:
-            rare = tuple(gates.rare.shape)
-            raise ValueError(f"expected gates {tuple(weight.shape[:1])}, got {rare}")
+        check_layer(input, weight, bias, target, gates)
     input, weight, bias, rows = rows_of_process(input, weight, bias)
     if gates is None:
         return rows.join(F.linear(input, weight, bias))
     return rows.join(_GatedLinear.apply(input, weight, bias, target, gates, rows.first))
+
+
+def check_layer(
+    features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, gates: Gates | None
+) -> None:
+    """ValueError for features (..., D), W (V, D), b (V,), targets (...) and gates (V,) that do not
+    fit each other."""
+    is_typed = features.is_floating_point() and not target.is_floating_point()
+    if not is_typed or target.shape != features.shape[:-1]:
+        found = " and ".join(f"{one.dtype} {tuple(one.shape)}" for one in (features, target))
+        raise ValueError(
+            f"expected floating-point features (..., D) and whole target of shape (...), got {found}"
+        )
+    rare, rows = None if gates is None else gates.rare, weight.shape[:1]
+    for name, one in (("bias", bias), ("gates", rare)):
+        if one is not None and (one.shape != rows or one.device != weight.device):
+            raise ValueError(
+                f"expected {name} {tuple(rows)}, got {tuple(one.shape)} on {one.device}, where the "
+                f"weight is on {weight.device}"
+            )
 
 
 class Rows(NamedTuple):

@@ -93,6 +93,10 @@ def test_refusals():
         gated_linear(h, w, None, y.flatten(), gates)
     with pytest.raises(ValueError, match=r"gates \(11,\), got \(10,\)"):
         gated_linear(h, w, None, y, Gates(gates.rare[1:], gates.g1[1:]))
+    with pytest.raises(ValueError, match="whole target of shape .* and torch.float32"):
+        gated_linear(h, w, None, y.float(), gates)
+    with pytest.raises(ValueError, match="on meta, where the weight is on cpu"):
+        gated_linear(h, w, None, y, Gates(gates.rare.to("meta")))
     with pytest.raises(ValueError, match=r"g1 and rare of one shape, got \(11, 1\)"):
         Gates(gates.rare, gates.g1[:, None])
     with pytest.raises(ValueError, match="rare of torch.bool, got torch.int64"):
