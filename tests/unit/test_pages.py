@@ -181,6 +181,9 @@ def gains():
     for file, title in (("rule", "three seeds"), ("rule-chosen", "measured")):
         for row in results(file).values():
             yield row["s"][0], row[title][0]
+    for row in results("w-alone").values():
+        if "all" in row:
+            yield row["s"][0], row["all"][0]
     for file in ("which-cure", "large-vocabulary"):
         claim = facts(file)["claims"]["0.999 for 0.98"]
         yield claim["s"], claim["PPL total"][0]
