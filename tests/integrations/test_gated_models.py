@@ -73,7 +73,6 @@ def build_model(kind):
         (untied, lambda model: setattr(model, "lm_head", fake_quantized()), {}, "or by another weight"),
         (untied, lambda model: setattr(model, "lm_head", quantized()), {}, "found torch.ao.nn.quantized.dynamic"),
         (untied, lambda model: model.resize_token_embeddings(64), {}, "found 64 rows in the output"),
-        (untied, lambda model: setattr(model.lm_head.weight, "device_mesh", 1), {}, "do not shard"),
     ],
 )  # fmt: skip
 def test_refused_in_the_first_step(make, change, more, message):
