@@ -164,8 +164,8 @@ def window_advice(fraction: float, row: Mapping[str, Any], updates: float) -> st
 
 
 def prediction(change: float, s: float, tokens: int, epochs: float, unknown: float) -> str:
-    """What `BEST` changes, in words: by the rule, as a relative `change` of the perplexity, and as
-    it was measured, with a share s of forgotten targets and training `tokens`. `unknown` is the
+    """What `BEST` changes, in words: by the rule, as a relative `change` of the perplexity, for W
+    alone, and as it was measured, with a share s of forgotten targets and training `tokens`. `unknown` is the
     share of the targets of another split that never occur in training."""
     if not s:
         return "nothing is forgotten: keep β₂"

@@ -310,15 +310,17 @@ class WithGradients(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any, losses: Tensor, gradients: Any, has_target: Any, scale: Any, *inputs: Any
     ) -> Tensor:
+        """The sum, a scalar, of losses (N,) in nats."""
         ctx.gradients, ctx.has_any, ctx.scale = gradients, has_target.any(), scale
         ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs]
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients, in the shapes and dtypes of the inputs."""
         refuse_second_derivatives()
         if ctx.gradients is None:
             raise RuntimeError(

@@ -192,12 +192,14 @@ class _GatedLinear(torch.autograd.Function):
         gates: Gates,
         first: int,
     ) -> Tensor:
+        """The logits (..., V)."""
         ctx.save_for_backward(input, weight, bias, target)
         ctx.gates, ctx.first = gates, first
         return F.linear(input, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_logits: Tensor) -> tuple[Tensor | None, ...]:
+        """dL/dH of the whole gradient, and dL/dW and dL/db of that through the gates."""
         refuse_second_derivatives()
         input, weight, bias, target = ctx.saved_tensors
         wants_input, wants_weight, wants_bias = ctx.needs_input_grad[:3]

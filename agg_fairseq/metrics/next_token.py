@@ -175,6 +175,7 @@ class NextTokenStatistics:
         free = slice(1, len(fitted))  # the others are not changed
 
         def gradient_and_hessian(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """(F,) and (F, F) of the mean loss in nats, in the F offsets that are free."""
             shifted = log_probs.clone()
             shifted[:, free] += torch.from_numpy(offsets)
             shares = shifted.softmax(1)[:, free]

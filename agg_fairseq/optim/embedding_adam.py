@@ -20,8 +20,11 @@ class EmbeddingAdam(torch.optim.Optimizer):
     Half-precision parameters are updated in float32 and rounded; their state is float32.
 
     Args:
-        params: parameters, or groups of them. Coupled groups contain matrices, (V, D) each; other
-            shapes are a ValueError. Other options are those of `torch.optim.AdamW`.
+        params: parameters, or groups of them. Coupled groups contain matrices, (V, D) each. Other
+            options are those of `torch.optim.AdamW`.
+
+    Raises:
+        ValueError: an option is out of its range, or a coupled parameter is no matrix.
 
     Examples:
         >>> hidden, output = torch.nn.Linear(4, 8), torch.nn.Linear(8, 100, bias=False)
@@ -47,16 +50,25 @@ class EmbeddingAdam(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        for name in ("lr", "eps", "weight_decay"):
+            if not group[name] >= 0:
+                raise ValueError(f"expected {name} of at least 0, got {group[name]}")
+        for beta in group["betas"]:
+            if not (isinstance(beta, float | int) and 0 <= beta < 1):
+                raise ValueError(f"expected betas in [0, 1), got {beta}")
         for parameter in group["params"] if group["coupled"] else ():
             if parameter.ndim != 2:
                 raise ValueError(
                     "expected coupled parameters of shape (V, D), got one of shape "
-                    f"{tuple(parameter.shape)}, as the flat ones that FSDP1 and ZeRO make"
+                    f"{tuple(parameter.shape)}, as the flat ones that FSDP1 and ZeRO make; FSDP2 "
+                    "keeps matrices"
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state, which stays in float32. torch casts it to the dtype of the parameter: in
-        float16 most second moments would become 0."""
+        float16 most second moments would become 0. ValueError for that of another optimizer."""
+        if any("coupled" not in group for group in state_dict["param_groups"]):
+            raise ValueError("expected the state of an EmbeddingAdam, got another optimizer's")
         super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for parameter, key in zip(group["params"], saved["params"], strict=True):

@@ -6,9 +6,9 @@
 #            updates, for Figure 4
 #   takes    66 to 77 hours of an H200, 6 to 7 each; 125 GB
 #   differs  candidates of unlikelihood come from the same sequence alone, and gates act on its gradient too, of which the
-#            paper says nothing; its Uniq of human text, 18920, is the sum 18290. Figures 4 and 5 are pictures without numbers; the first
-#            updates of Figure 4 have rates of a/u, not a/K (docs/reproduction.md).
-#            At tiny, rare is the rarest 5% (of alpha-0.01, 1%) at each update instead of an α, and Figure 4 has 300 updates
+#            paper says nothing; its Uniq of human text, 18920, is the sum 18290. Figures 4 and 5 are pictures without
+#            numbers; the first updates of Figure 4 have rates of a/u, not a/K (docs/reproduction.md). At tiny, rare is the
+#            rarest 5% (of alpha-0.01, 1%) at each update instead of an α, and Figure 4 has 300 updates
 . "$(dirname -- "$0")/../env.sh"
 key=criterion.agg_alpha early=1000
 case $SIZE in small) early=300 ;; tiny) key=criterion.agg_rare_fraction early=300 ;; esac

@@ -9,7 +9,8 @@
 #            groups, rare words frozen until update 8,000 of 24,000: agps-until. And "w·h < 0" of its section 3
 #   takes    71 to 91 hours of an H200: 2.6 to 4.0 each, big 17 to 20; 91 GB
 #   differs  the paper trains "until convergence", and says 8,192 tokens per batch, not how many batches an update has. Frozen
-#            is what makes up less than 1e-6 of the target tokens; the paper says "roughly", and not of which side. Measured as
+#            is what makes up less than 1e-6 of the target tokens; the paper says "roughly", and not of which side. (Embeddings are
+#            shared, so that tokens of the source alone, which are never targets, are frozen in the encoder too.) Measured as
 #            in agg-table-7.sh, with beam 4 and fairseq's penalty of 0.6, which is not that of Vaswani et al.; the paper says
 #            nothing of either. Captions say PCA; drawn is the SVD, as the text of Figure 1 says. Adv MLE and SC are quoted
 #            (agg-table-7.sh trains Adv MLE in the setting of AGG). The updates of Figures 1 and 2 are ours. Words are aligned

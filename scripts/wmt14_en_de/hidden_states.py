@@ -7,7 +7,7 @@ validation split.
   almost" all h. Frequent ones are there to compare.
 - **margin**: the largest m for which there is a direction v, with entries between -1 and 1, such
   that v·h ≤ -m for all h. Above 0, the convex hull of h does not contain 0 (Gao et al. 2019,
-  Theorem 2, Appendix C). As many positions as 16 units of h have are taken, evenly.
+  Theorem 2, Appendix C).
 - **types below 1e-4**: those that occur, of one language (Gao et al. 2019, section 3.2: above 90%).
 """
 
@@ -31,7 +31,7 @@ COLUMNS = ("", "rare w·h < 0 (%)", "mean rare w·h", "mean frequent w·h", "mar
 
 @torch.no_grad()
 def hidden_states(checkpoint: Checkpoint, data: str) -> Tensor:
-    """h (N, D) of the target positions of the validation split."""
+    """h (N, D) of target positions, evenly taken from the validation split: 16 D or more, or all."""
     model: Any
     model, task = build_model(checkpoint, data, {})
     task.load_dataset("valid")
@@ -39,7 +39,8 @@ def hidden_states(checkpoint: Checkpoint, data: str) -> Tensor:
     for sample in task.get_batch_iterator(task.dataset("valid"), max_tokens=2048).next_epoch_itr():
         features = model.extract_features(**sample["net_input"])[0]
         states.append(features[sample["target"] != task.target_dictionary.pad()])
-    return torch.cat(states)
+    whole = torch.cat(states)
+    return whole[:: max(1, len(whole) // (16 * whole.size(1)))]
 
 
 def margin(states: Tensor) -> float:
@@ -63,9 +64,8 @@ def main(data: str, paths: list[str]) -> None:
     for name, model in models.items():
         states, weight = hidden_states(model, data), model.output_embedding.weight.float()
         rare, frequent = (states @ weight[groups.members(k)].T for k in ("rare", "frequent"))
-        few = states[:: max(1, len(states) // (16 * states.size(1)))]
         negative = 100 * (rare < 0).float().mean()
-        numbers = (negative, rare.mean(), frequent.mean(), margin(few))
+        numbers = (negative, rare.mean(), frequent.mean(), margin(states))
         lines.append([name, *(f"{number:.3g}" for number in numbers)])
     print(format_table(COLUMNS, lines))
     counts = vocabulary.counts

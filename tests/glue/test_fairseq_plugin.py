@@ -1,4 +1,5 @@
-"""What the hooks on the task tell a criterion, and which tokens are counted for it."""
+"""What the package replaces inside fairseq, and when; and what the hooks on the task tell a
+criterion."""
 
 import json
 import re
@@ -32,7 +33,7 @@ from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.metrics import frequency_mass_groups
 from agg_fairseq.plots import frequencies
 from tests.commands import LANGUAGE_MODEL, TRANSLATION, save_checkpoint
-from tests.conftest import ROOT
+from tests.conftest import ROOT, USER_DIR, run_command
 from tests.small_trainings import (
     COMMON,
     LM,
@@ -44,6 +45,70 @@ from tests.small_trainings import (
     hydra_compose,
 )
 from tests.unit.test_pages import PAGES, README
+
+PROGRAM = """
+import inspect, json, sys
+import fairseq.distributed, fairseq.tasks, fairseq.trainer, fairseq_cli.eval_lm, fairseq_cli.generate, fairseq_cli.train
+
+def snapshot():
+    # What modules and classes of fairseq and torch's serialization have, and can be called.
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("fairseq", "fairseq_cli") or name == "torch.serialization":
+            for owner in (module, *vars(module).values()):
+                is_theirs = inspect.isclass(owner) and owner.__module__.startswith("fairseq")
+                if is_theirs or owner is module:
+                    for key, one in vars(owner).items():
+                        if callable(one):
+                            found[owner, key] = one
+    return found
+
+def replaced():
+    after, names = snapshot(), set()
+    for (owner, name), value in before.items():
+        if after.get((owner, name)) is not value:
+            names.add(f"{owner.__name__.rpartition('.')[2]}.{name}")
+    return sorted(names)
+
+trainers, init = [], fairseq.trainer.Trainer.__init__
+fairseq.trainer.Trainer.__init__ = lambda trainer, *others: trainers.append(trainer) or init(trainer, *others)
+before = snapshot()
+import agg_fairseq
+imported = replaced()
+fairseq_cli.train.cli_main()
+own = []
+for part in (trainers[0].task, trainers[0].optimizer):
+    own.append([name for name, one in vars(part).items() if inspect.isfunction(one)])
+print("FOUND" + json.dumps([imported, replaced(), *own]))
+"""
+
+
+IMPORTED_FIRST = """
+import sys, types
+import agg_fairseq
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.utils import import_user_module
+print("agg" in CRITERION_REGISTRY)
+import_user_module(types.SimpleNamespace(user_dir=sys.argv[1]))
+print("agg" in CRITERION_REGISTRY)
+"""
+
+
+@pytest.mark.slow
+def test_registration_where_fairseq_is_imported_later():
+    assert run_command("python", "-c", IMPORTED_FIRST, USER_DIR).stdout == "False\nTrue\n"
+
+
+@pytest.mark.slow
+def test_what_is_replaced_is_what_the_table_says(lm_data, tmp_path):
+    options = "--user-dir agg_fairseq --optimizer sgd --lr 0.1 --cpu --num-workers 0 --max-update 2 --criterion agg"
+    arguments = (lm_data, *LM, *options.split(), "--save-dir", tmp_path)
+    output = run_command("python", "-c", PROGRAM, *arguments).stdout
+    imported, trained, task, optimizer = json.loads(output.partition("FOUND")[2])
+    assert imported == ["Trainer._build_optimizer"]
+    assert trained == ["Trainer._build_optimizer", "checkpoint_utils.PathManager"]
+    hooks = {"train_step", "optimizer_step", "get_batch_iterator"}
+    assert set(task) == hooks | {"get_checkpoint_dict", "set_checkpoint_dict"} and optimizer == []
 
 
 @pytest.mark.parametrize("name", ["agg", "face"])
@@ -96,6 +161,19 @@ def test_the_state_of_another_criterion_is_left_out(lm_data, caplog):
         assert resumed.gating.counter.appearances.equal(counts) and counts.any()
 
 
+def test_a_criterion_that_does_not_train_is_not_told(lm_data):
+    """Several may be built on one task; the steps of the optimizer are those of the one that
+    trains."""
+    trainer, _ = build_trainer(lm_data, "--criterion", "mle")
+    other, told = trainer.task.build_criterion(trainer.cfg.criterion), []
+    for name, criterion in (("trains", trainer.criterion), ("other", other)):
+        criterion.start_update = lambda update, name=name: told.append((name, update))
+        criterion.gating.sum_counts = lambda name=name: told.append((name, "step"))
+        criterion.on_weights_changed = lambda *_, name=name: told.append((name, "changed"))
+    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+    assert told == [("trains", 0), ("trains", "step"), ("trains", "changed")]
+
+
 def test_a_checkpoint_of_fairseq_0_9_of_another_criterion(lm_data, tmp_path):
     """Options in a Namespace, without those that fairseq has had since, as AGG's authors released
     them."""
@@ -135,7 +213,6 @@ def test_whatever_reads_counts_reads_all_parts_and_folders(lm_data, tmp_path):
         assert training_counts(task, "train", epoch=epoch).equal(head)
 
 
-@pytest.mark.grid(4)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

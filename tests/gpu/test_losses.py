@@ -100,6 +100,38 @@ def test_gated_loss(case, dtype, sizes, device):
     assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_autocast(dtype, device):
+    if device == "cpu" and dtype == torch.float16:
+        pytest.skip("autocast of this CPU")
+    leaves, y, more = problem("gates")
+    exact = gradients(naive, leaves, y, more, "cpu", torch.float64)
+    with torch.autocast(device, dtype):
+        found = gradients(ours, leaves, y, more, device, torch.float32)
+    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+
+
+def test_no_larger_errors_than_the_plain_loss(device):
+    """Logits of up to 60, as a trained model has them: the plain loss rounds them to bfloat16."""
+    leaves, y, more = problem()
+    leaves = [(leaves[0] * 5).bfloat16().double(), (leaves[1] * 1.5).bfloat16().double()]
+
+    def plain(h, w, y, ignore_index):
+        return F.cross_entropy(
+            F.linear(h, w).flatten(0, 1).to(torch.promote_types(h.dtype, torch.float32)),
+            y.flatten(),
+            ignore_index=ignore_index,
+            reduction="sum",
+        )
+
+    exact = gradients(plain, leaves, y, more, "cpu", torch.float64)
+    found, others = (
+        errors(gradients(loss, leaves, y, more, device, torch.bfloat16), exact)
+        for loss in (ours, plain)
+    )
+    assert found[0] <= others[0] and found[1] <= others[1]
+
+
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)
 def test_cosine_regularizer(dtype, device):
     weight = torch.randn(V, D).to(dtype) + 0.3
@@ -240,6 +272,21 @@ def test_deterministic(case, device, deterministic):
         gradients(ours, leaves, y, more | options, device, torch.float32) for _ in range(2)
     )
     assert all(map(torch.equal, first, second))
+
+
+def test_f2_and_cosreg_are_deterministic(device, deterministic):
+    layer, h, y = FactorizedSoftmax(D, factorized()).to(device), torch.randn(B, STEPS, D), targets()
+    results = []
+    for _ in range(2):
+        layer.zero_grad()
+        features = h.to(device).requires_grad_()
+        inputs = (features, layer.weight, layer.class_weight, y.to(device), layer.classes)
+        loss = factorized_cross_entropy(*inputs, ignore_index=IGNORED).loss
+        (
+            loss + layer.log_prob(features)[..., 0].sum() + cosine_regularizer(layer.weight)
+        ).backward()
+        results.append([features.grad, layer.weight.grad.clone(), layer.class_weight.grad.clone()])
+    assert all(map(torch.equal, *results))
 
 
 @pytest.fixture

@@ -42,6 +42,10 @@ RUNS = {  # name: criterion and options
 }  # fmt: skip
 CPU_RUNS = ("agg", "cross_entropy--fp16", "mle--fp16", "f2_softmax--fp16", "resumed--fp16")
 """Runs that a CPU does too, without half precision."""
+BENCHMARKS = (
+    "benchmarks.criterion --sizes 3000,1024,64 --repeats 1 --profile",
+    "benchmarks.f2_softmax --sizes 3000,1024,64 --repeats 1",
+)
 
 
 def finished(*command):
@@ -138,6 +142,14 @@ def test_measures_and_generation_on_the_device(runs, data, device, tmp_path):
         for place in ("cpu", device)
     ]
     assert len(numbers[0]) > 10 and numbers[1] == pytest.approx(numbers[0], rel=0.02, abs=0.01)
+
+
+@pytest.mark.parametrize("command", BENCHMARKS)
+def test_make_bench_ends(command, device):
+    if device == "cpu":
+        pytest.skip("needs a GPU")
+    output = finished("-m", *command.split(), "--device", device)
+    assert "FAILED" not in output and output.count("|") > 20, output
 
 
 @pytest.mark.parametrize(

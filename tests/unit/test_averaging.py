@@ -45,8 +45,22 @@ def test_classes_and_counts_must_be_the_same(name):
         average_parameters(named(first, second))
 
 
-def test_models_that_are_not_alike():
-    for other in ({"a": torch.zeros(2)}, {"a": torch.zeros(2), "b": torch.zeros(1)}):
-        models = named({"a": torch.zeros(2), "b": torch.zeros(3)}, other)
-        with pytest.raises(UserError, match=r"1.pt: found other parameters .* such as b \("):
-            average_parameters(models)
+def test_integers_must_be_the_same():
+    models = named({"w": torch.tensor([1, 0])}, {"w": torch.tensor([1, 1])})
+    with pytest.raises(UserError, match="1.pt: found another w than in 0.pt"):
+        average_parameters(models)
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        ({"a": torch.zeros(2)}, r"b \(3,\)"),
+        ({"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}, r"c \(1,\)"),
+        ({"a": torch.zeros(2), "b": torch.zeros(1)}, r"b \(1,\)"),
+    ],
+)
+def test_models_that_are_not_alike(other, found):
+    models = named({"a": torch.zeros(2), "b": torch.zeros(3)}, other)
+    message = f"1.pt: found other parameters than in 0.pt, such as {found}"
+    with pytest.raises(UserError, match=message):
+        average_parameters(models)

@@ -56,10 +56,24 @@ def test_weights_are_updated_in_float32_and_the_state_stays_as_it_is(kind, dtype
     parameter, saved = torch.nn.Parameter(found), copy.deepcopy(optimizer.state_dict())
     resumed = EmbeddingAdam([{"params": [parameter], **KINDS[kind]}], lr=1.0)
     resumed.load_state_dict(saved)
+    with pytest.raises(ValueError, match="got another optimizer's"):
+        resumed.load_state_dict(torch.optim.AdamW([parameter]).state_dict())
     for name, value in saved["state"][0].items():
         assert_close(resumed.state[parameter][name], value, rtol=0, atol=0)
         assert name == "step" or value.dtype == torch.float32
     assert resumed.param_groups[0]["lr"] == OPTIONS["lr"]
+
+
+def test_the_state_follows_its_parameter_to_another_device():
+    """As fairseq restores the state with --memory-efficient-fp16: on the CPU, whatever the device
+    of the model."""
+    _, restored = trained(torch.zeros(7, 2), [torch.ones(7, 2)], {})
+    parameter = torch.nn.Parameter(torch.zeros(7, 2, device="meta"))
+    optimizer = EmbeddingAdam([parameter])
+    [state] = restored.state.values()
+    optimizer.state[parameter], parameter.grad = state, torch.ones_like(parameter)
+    optimizer.step()
+    assert {state[name].device.type for name in ("exp_avg", "exp_avg_sq")} == {"meta"}
 
 
 def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
@@ -76,8 +90,20 @@ def test_parameters_without_a_gradient_keep_their_own_number_of_steps():
     assert_close([p.detach() for p in parameters], [every, some, every])
 
 
-def test_a_coupled_parameter_is_a_matrix():
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lr", -1), ("eps", -1), ("weight_decay", -1), ("betas", (0.9, 1.0)), ("betas", (-0.1, 0.9)),
+     ("betas", (0.9, torch.tensor([0.9, 0.98])))],
+)  # fmt: skip
+def test_options_out_of_range(name, value):
+    expected = r"betas in \[0, 1\)" if name == "betas" else f"{name} of at least 0, got -1"
+    with pytest.raises(ValueError, match=f"expected {expected}"):
+        EmbeddingAdam([torch.nn.Parameter(torch.zeros(2, 2))], **{name: value})
+
+
+@pytest.mark.parametrize("shape", [(6,), (), (2, 3, 1)])
+def test_a_coupled_parameter_is_a_matrix(shape):
     """A shard of FSDP1 is flat: its rows are single numbers."""
     optimizer = EmbeddingAdam([torch.nn.Parameter(torch.zeros(2))])
     with pytest.raises(ValueError, match=r"of shape \(V, D\), got one of shape"):
-        optimizer.add_param_group({"params": torch.zeros(6), "coupled": True})
+        optimizer.add_param_group({"params": torch.zeros(shape), "coupled": True})

@@ -198,6 +198,12 @@ def test_classes_are_chosen_by_p1():
     assert_close(drawn, torch.tensor([0.1, 0.6, 0.3]), atol=0.03, rtol=0)
 
 
+def test_class_maps_that_are_none():
+    for numbers, words in (([0, 2], "none in class 1"), ([0, -1], "negative")):
+        with pytest.raises(ValueError, match=words):
+            TokenClasses.of(torch.tensor(numbers))
+
+
 @pytest.mark.parametrize("other", ["sorted", "one-class"])
 def test_the_module_restores_classes_with_the_weights(other):
     """U is another parameter only if the number of classes changes. The classes survive an average

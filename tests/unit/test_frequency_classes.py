@@ -85,3 +85,16 @@ def test_equal_token_has_equal_sizes(number, sizes):
     classes = equal_token(torch.arange(10), number)
     assert torch.bincount(classes).tolist() == sizes
     assert classes[-1] == 0 and classes[0] == number - 1  # sorted by decreasing count
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "message"),
+    [
+        ("equal-token", 4, "expected 1 to 3 classes"),
+        ("equal-frequency", 3, "none of them empty, got 3"),
+        ("mefmax", 3, "expected no --f2-classes"),
+    ],
+)
+def test_numbers_of_classes_that_are_refused(name, number, message):
+    with pytest.raises(ValueError, match=message):
+        assign_classes(name, number, torch.tensor([5, 5, 5]))

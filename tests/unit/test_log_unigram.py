@@ -51,3 +51,9 @@ def test_a_moving_average_of_states_keeps_the_counts():
     for state in (average, {**layer.state_dict(), "counts": COUNTS}):
         fresh.load_state_dict(state)
         assert torch.equal(fresh.counts, COUNTS) and fresh.counts.dtype == torch.int64
+
+
+def test_counts_of_a_damaged_checkpoint():
+    for counts in (COUNTS[:5], COUNTS - 1):
+        with pytest.raises(ValueError, match="expected counts of 6 tokens"):
+            build_layer().load_state_dict({**build_layer().state_dict(), "counts": counts})
