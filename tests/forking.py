@@ -1,8 +1,8 @@
 """Command lines of fairseq and of this package as real processes, forked from one that has imported
-fairseq alone.
+the slow libraries, but not this package.
 
-Importing it would take most of the time. --user-dir and the commands import the package as they do
-for a user.
+Importing those would take most of the time. --user-dir and the commands import the package as they
+do for a user.
 """
 
 import importlib
@@ -22,7 +22,9 @@ ENTRY_POINTS = {
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
     [*(module for module, _ in ENTRY_POINTS.values() if module.startswith("fairseq_cli")), "torch._dynamo",
-     "matplotlib.figure", "matplotlib.backends.backend_agg"]
+     "torch.distributed.tensor.parallel", "torch.distributed.fsdp", "matplotlib.figure",
+     "matplotlib.backends.backend_agg", "transformers.models.llama.modeling_llama",
+     "transformers.models.gpt2.modeling_gpt2"]
 )  # fmt: skip
 
 

@@ -1,18 +1,11 @@
 """Functions run by several processes over gloo."""
 
-import multiprocessing
 import os
 
 import torch
 import torch.distributed as dist
 
-multiprocessing.get_context("forkserver").set_forkserver_preload(
-    [
-        "torch.distributed.tensor.parallel", "torch.distributed.fsdp", "agg_fairseq.gating",
-        "agg_fairseq.integrations.transformers", "transformers.models.llama.modeling_llama",
-        "transformers.models.gpt2.modeling_gpt2",
-    ]
-)  # fmt: skip
+from tests import forking  # noqa: F401 — what the fork server imports beforehand
 
 
 def run_processes(function, processes, folder, *arguments):
