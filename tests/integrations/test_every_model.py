@@ -28,13 +28,25 @@ SIZES = {  # by the names that configurations have for them
     "d_kv": 8, "src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY,
     "dim": 32, "hidden_dim": 40, "embedding_size": 32, "num_encoder_layers": 2, "num_encoder_attention_heads": 4,
     "num_decoder_attention_heads": 4, "max_source_positions": 8, "max_target_positions": 64, "num_mel_bins": 4,
-    "sparse_prediction": False,
+    "sparse_prediction": False, "encoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
+    "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 4, "decoder_start_token_id": 2,
 }  # fmt: skip
 MOST_PARAMETERS = 500_000
+PICTURES = {  # of 8 x 8 pixels: options of models that read them
+    "Florence2": {"vision_config": {
+        "depths": (1, 1), "patch_size": (7, 3), "patch_stride": (4, 2), "patch_padding": (3, 1),
+        "patch_prenorm": (False, True), "embed_dim": (16, 32), "num_heads": (2, 2), "num_groups": (2, 2),
+        "window_size": 2, "projection_dim": 32, "drop_path_rate": 0,
+    }, "image_token_id": 0},
+    "Blip2": {
+        "vision_config": {**SIZES, "image_size": 8, "patch_size": 4},
+        "qformer_config": {**SIZES, "encoder_hidden_size": 32, "cross_attention_frequency": 1},
+        "num_query_tokens": 2, "image_token_index": 0,
+    },
+}  # fmt: skip
 
 
-def build(configuration, model_class):
-    """A small model, or an error of any kind where the sizes do not fit together."""
+def small(configuration):
     given = {name: value for name, value in SIZES.items() if hasattr(configuration(), name)}
     try:
         config = configuration(**given)
@@ -43,6 +55,11 @@ def build(configuration, model_class):
             **{name: value for name, value in given.items() if name != "head_dim"}
         )
     config.decoder_start_token_id = 2
+    return config
+
+
+def build(config, model_class):
+    """A small model, or an error of any kind where the sizes do not fit together."""
     # without memory: one with sizes by other names may be as large as the real one
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in model_class(config).parameters())
@@ -65,6 +82,12 @@ def step(model, batch=0):
         if model.main_input_name == "input_features":
             del given["input_ids"]
             given["input_features"] = torch.randn(2, 4, 16, generator=generator)
+        if model.main_input_name == "input_values":  # a wave
+            del given["input_ids"]
+            given["input_values"] = torch.randn(2, 2000, generator=generator)
+    if hasattr(model.config, "vision_config"):
+        tokens[:, :2] = 0  # which a picture replaces
+        given["pixel_values"] = torch.randn(2, 3, 8, 8, generator=generator)
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(1)
     seen = {}
@@ -133,7 +156,7 @@ def compared(model, target=None):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "least"),
-    [("CAUSAL_LM", 115), ("SEQ_TO_SEQ_CAUSAL_LM", 18), ("SPEECH_SEQ_2_SEQ", 2), ("MASKED_LM", 40)],
+    [("CAUSAL_LM", 115), ("SEQ_TO_SEQ_CAUSAL_LM", 18), ("SPEECH_SEQ_2_SEQ", 3), ("MASKED_LM", 40)],
 )
 def test_every_model(family, least):
     warnings.simplefilter("ignore")
@@ -141,7 +164,7 @@ def test_every_model(family, least):
     for kind, names in getattr(modeling_auto, f"MODEL_FOR_{family}_MAPPING_NAMES").items():
         name = names if isinstance(names, str) else names[0]
         try:
-            model = build(CONFIG_MAPPING[kind], getattr(transformers, name))
+            model = build(small(CONFIG_MAPPING[kind]), getattr(transformers, name))
             seen = step(model)[2]
         except Exception:  # sizes that do not fit together, or a package that is missing
             continue
@@ -154,3 +177,15 @@ def test_every_model(family, least):
     print(results)
     assert len(results) >= least
     assert all(loss <= 1e-6 and max(others) <= 1e-6 for loss, *others in results.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "text"), [("Florence2", "bart"), ("Blip2", "opt"), ("Blip2", "t5")]
+)
+def test_models_of_pictures(kind, text):
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=small(CONFIG_MAPPING[text]).to_dict(), **PICTURES[kind]
+    )
+    model = build(config, getattr(transformers, f"{kind}ForConditionalGeneration"))
+    assert max(compared(model)) <= 1e-6
