@@ -49,9 +49,8 @@ def updates_per_appearance(counts: Tensor, tokens_per_update: float) -> Tensor:
 
 def forgotten(counts: Tensor, tokens_per_update: float, beta2: float) -> Tensor:
     """(V,) bool, the tokens of 4 occurrences or more for which N is more than the half-life."""
-    return (counts >= FEWEST_OCCURRENCES) & (
-        updates_per_appearance(counts, tokens_per_update) > half_life(beta2)
-    )
+    absence = updates_per_appearance(counts, tokens_per_update)
+    return (absence > half_life(beta2)) & (counts >= FEWEST_OCCURRENCES)
 
 
 def forgetting(counts: Tensor, tokens_per_update: float, beta2: float) -> float:

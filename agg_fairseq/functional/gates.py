@@ -19,9 +19,11 @@ def whole_counts(counts: Tensor, vocabulary: int | None = None) -> Tensor:
     integers are rounded, since a moving average of checkpoints is not exact.
 
     Raises:
-        ValueError: the shape is not (`vocabulary`,); or a number is negative, above 2^53, or not
-            whole within a thousandth.
+        ValueError: it is no tensor of the shape (`vocabulary`,); or a number is negative, above
+            2^53, or not whole within a thousandth.
     """
+    if not isinstance(counts, Tensor):
+        raise ValueError(f"expected counts in a tensor, got a {type(counts).__name__}")
     if counts.dim() != 1 or vocabulary not in (None, len(counts)):
         size = "V" if vocabulary is None else vocabulary
         raise ValueError(f"expected counts of {size} tokens, got shape {tuple(counts.shape)}")
@@ -142,8 +144,15 @@ def rare_tokens(
         return rarest(appearances, rare_fraction, excluded)
     if alpha is None or rare_fraction is not None:
         raise ValueError("expected exactly one of alpha and rare_fraction")
-    rare = whole_counts(appearances).double() / updates < check_open_interval("alpha", alpha)
+    rate = _per_update(whole_counts(appearances).double(), updates)
+    rare = rate < check_open_interval("alpha", alpha)
     return rare if excluded is None else rare & ~excluded
+
+
+def _per_update(appearances: Tensor, updates: int) -> Tensor:
+    if updates < 1:
+        raise ValueError(f"expected updates of at least 1, got {updates}")
+    return appearances / updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +205,7 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     a = whole_counts(appearances).double()
     g1 = g2 = None
     if which != "g2":
-        g1 = (a / updates).clamp(max=1).float()
+        g1 = _per_update(a, updates).clamp(max=1).float()
     if which != "g1":
         # NaN where R is empty, 0 where nothing in R has appeared
         mean = a.mul(rare).sum() / rare.sum()

@@ -56,3 +56,6 @@ def test_what_whole_counts_takes():
             whole_counts(wrong)
     with pytest.raises(ValueError, match=r"counts of 4 tokens, got shape \(3,\)"):
         whole_counts(counts, 4)
+    for function in (whole_counts, TAKE_COUNTS["AgpsGating"], TAKE_COUNTS["forgetting"]):
+        with pytest.raises(ValueError, match="expected counts in a tensor, got a list"):
+            function([3, 0])

@@ -28,6 +28,12 @@ def test_the_threshold_is_strict_and_special_tokens_are_never_rare():
     ]  # fmt: skip
 
 
+def test_a_window_has_an_update():
+    for function in (lambda n: rare_tokens(A, n, alpha=0.03), lambda n: agg_gates(A, n, A < 10)):
+        with pytest.raises(ValueError, match="expected updates of at least 1, got 0"):
+            function(0)
+
+
 @pytest.mark.parametrize("rare", [A < 0, A == 0, A >= 0])
 def test_gates_are_between_0_and_1(rare):
     """Also where a rare token appears several times per update. Where none has appeared, g2 is 1."""
