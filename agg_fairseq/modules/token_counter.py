@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from ..functional.gates import check_targets
 from ..functional.host_copy import HostCopy
 
-MOST_SLOTS = 4096  # whatever the window
+MOST_SLOTS, MOST_LONG_SLOTS = 4096, 1024
+"""Of a window; and of one that is longer than 4,096 updates, where four times as many slots would
+take twice as many bytes."""
 
 
 class TokenCounter(nn.Module):
@@ -27,7 +29,7 @@ class TokenCounter(nn.Module):
 
     The window holds one slot per update, with one byte or so per distinct token (`pack`), on the
     CPU, to which a GPU copies the counts while the next update runs. In a window of more than
-    `most_slots` updates, each slot holds K / most_slots of them, which are forgotten together.
+    `most_slots` updates, each slot holds some, K / 1,024 or more, which are forgotten together.
 
     Args:
         vocabulary: V, the number of tokens.
@@ -48,7 +50,7 @@ class TokenCounter(nn.Module):
     # No buffers: DistributedDataParallel replaces those by the ones of the first worker.
     updates: int  # in the window, at most K; 0 without a window
     window: int | None  # K
-    most_slots: int  # which hold ⌈K / most_slots⌉ updates each
+    most_slots: int
 
     def __init__(self, vocabulary: int, window: int | None, ignore_index: int = -100) -> None:
         super().__init__()
@@ -117,7 +119,10 @@ class TokenCounter(nn.Module):
         they are enough, or if it `closes`."""
         self._open += counts
         self._open_updates += updates
-        if closes or self._open_updates >= -(-(self.window or 1) // self.most_slots):
+        window, slots = self.window or 1, self.most_slots
+        if window > slots:
+            slots = min(slots, MOST_LONG_SLOTS)
+        if closes or self._open_updates >= -(-window // slots):
             self._slots.append((pack(self._open), self._open_updates))
             self._open.zero_()
             self._open_updates = 0

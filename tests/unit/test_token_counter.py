@@ -89,6 +89,15 @@ def test_slots_of_several_updates_count_exactly_and_are_forgotten_together():
         counter = restored
 
 
+@pytest.mark.parametrize(("window", "together"), [(4096, 1), (30_000, 30)])
+def test_a_long_window_forgets_a_thousandth_at_a_time(window, together):
+    counter = TokenCounter(4, window)
+    for _ in range(2 * together):
+        counter.add(torch.tensor([1]))
+        counter.commit()
+    assert counter.get_extra_state()[0]["updates"].tolist() == [together, together]
+
+
 def test_a_slot_has_about_a_byte_per_distinct_token_whatever_the_vocabulary():
     for vocabulary, tokens, most in ((100_000, 2000, 3000), (100_000, 0, 20), (7, 50, 40)):
         counts = torch.bincount(
