@@ -84,16 +84,19 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
             raise UserError(
                 f"{path}: found {found} lines; expected {number:,}, one per sentence pair"
             )
-        links = parse_lines(block)
-        line_lengths = [length[start : start + len(block)] for length in lengths]
+        here = slice(start, start + len(block))
+        links, line_lengths = parse_lines(block), [length[here] for length in lengths]
         if links is None or any(
-            (at >= n[links[0]]).any() for at, n in zip(links[1:], line_lengths, strict=True)
+            (at >= np.repeat(n, links[0])).any()
+            for at, n in zip(links[1], line_lengths, strict=True)
         ):
             links = links_by_line(path, block, start, *line_lengths)
-        tokens = []
-        for side, begin, position in zip(sides, begins, links[1:], strict=True):
-            tokens.append(side.tokens[begin[start + links[0]] + position].astype(np.int64))
-        block_keys, times = np.unique(tokens[0] * size + tokens[1], return_counts=True)
+        number_of_links, positions = links
+        source, target = [
+            side.tokens[np.repeat(begin[here], number_of_links) + position]
+            for side, begin, position in zip(sides, begins, positions, strict=True)
+        ]
+        block_keys, times = np.unique(source.astype(np.int64) * size + target, return_counts=True)
         keys.append(block_keys)
         counts.append(times)
     all_keys = np.concatenate(keys)
@@ -106,19 +109,19 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     return LinkCounts(*map(torch.from_numpy, (found // size, found % size, total)))
 
 
-def parse_lines(lines: Sequence[str]) -> np.ndarray | None:
-    """The links of some lines (3, L): the number of the line, from 0, and the positions in source
-    and target. None if there is anything else in them, such as `0p0`, a possible link."""
-    text = np.frombuffer(b"".join([b" ", *map(str.encode, lines), b" "]), dtype=np.uint8)
+def parse_lines(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
+    """The number of links of each of some lines (n,), and their positions in source and target
+    (2, L). None if there is anything else in them, such as `0p0`, a possible link."""
+    text = np.frombuffer(f" {''.join(lines)} ".encode(), dtype=np.uint8)
     is_digit, is_dash = (text >= ord("0")) & (text <= ord("9")), text == ord("-")
-    is_space = (text == ord(" ")) | (text == ord("\n")) | (text == ord("\r"))
+    is_end = text == ord("\n")
+    is_space = is_end | (text == ord(" ")) | (text == ord("\r"))
     edges = np.flatnonzero(is_digit[1:] != is_digit[:-1]) + 1
     begins, ends = edges[::2], edges[1::2]  # of numbers
     is_paired = (
-        len(begins) == 2 * is_dash.sum()
+        len(begins) == 2 * np.count_nonzero(is_dash)
         and is_dash[ends[::2]].all()
-        and is_space[ends[1::2]].all()
-        and np.array_equal(begins[1::2], ends[::2] + 1)
+        and (is_digit[1:] >= is_dash[:-1]).all()
         and (is_digit | is_dash | is_space).all()
     )
     digits = ends - begins
@@ -128,18 +131,17 @@ def parse_lines(lines: Sequence[str]) -> np.ndarray | None:
     for place in range(1, digits.max(initial=0)):
         longer = np.flatnonzero(digits > place)
         numbers[longer] = 10 * numbers[longer] + text[begins[longer] + place] - ord("0")
-    line_ends = np.searchsorted(begins[::2], np.flatnonzero(text == ord("\n")))
-    links_per_line = np.diff(line_ends, prepend=0, append=len(begins) // 2)
-    line = np.repeat(np.arange(len(links_per_line)), links_per_line)
-    return np.stack([line, numbers[::2], numbers[1::2]])
+    line_begins = np.append(0, np.flatnonzero(is_end) + 1)[: len(lines)]
+    number_of_links = np.add.reduceat(is_dash, line_begins, dtype=np.int64)
+    return number_of_links, numbers.reshape(-1, 2).T
 
 
 def links_by_line(
     path: str | Path, lines: Sequence[str], start: int, source: np.ndarray, target: np.ndarray
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """`parse_lines` lines, of which the first follows `start` others, whose sentences have so many
     tokens; UserError for what is no link between these."""
-    links = []
+    number_of_links, positions = [], []
     for number, line in enumerate(lines):
         lengths = int(source[number]), int(target[number])
         try:
@@ -151,8 +153,9 @@ def links_by_line(
                 f"{path}, line {start + number + 1}: found {line.strip()[:80]!r}; expected links "
                 f"as 0-0 1-2 between {lengths[0]} source and {lengths[1]} target tokens"
             ) from None
-        links += [(number, *link) for link in line_links]
-    return np.array(links, dtype=np.int64).reshape(-1, 3).T
+        number_of_links.append(len(line_links))
+        positions += line_links
+    return np.array(number_of_links, np.int64), np.array(positions, np.int64).reshape(-1, 2).T
 
 
 def parse_links(line: str) -> list[Link]:
