@@ -47,8 +47,7 @@ def mean_cosine(weight: Tensor, center: Tensor | None = None) -> float:
 
     Reference: Gao et al. (2019), Eq. 6; Wang et al. (2020).
     """
-    total, count = _sum_of_directions(weight, center)
-    return ((total.square().sum() - count) / count**2).item() if count else math.nan
+    return _Directions(weight, center).mean_cosine()
 
 
 def mean_cross_cosine(first: Tensor, second: Tensor) -> float:
@@ -57,8 +56,9 @@ def mean_cross_cosine(first: Tensor, second: Tensor) -> float:
 
     Reference: Yu et al. (2022), Fig. 2 (rare against frequent embeddings).
     """
-    (sum1, count1), (sum2, count2) = _sum_of_directions(first), _sum_of_directions(second)
-    return (sum1 @ sum2 / (count1 * count2)).item() if count1 and count2 else math.nan
+    one, other = _Directions(first), _Directions(second)
+    count = one.count * other.count
+    return (one.total @ other.total / count).item() if count else math.nan
 
 
 def mean_inner_product(weight: Tensor) -> float:
@@ -161,15 +161,14 @@ class Embeddings:
 
     def geometry(self) -> Geometry:
         """All measures of `Geometry`."""
-        lengths = 0.0
-        for rows in row_chunks(self.weight):
-            lengths += rows.norm(dim=1).sum()
+        directions = _Directions(self.weight)
+        mean_length = directions.lengths / len(self.weight)
         return Geometry(
             isotropy=_min_by_max(self._log_z[0]),
             isotropy_centered=_min_by_max(self._log_z[1]),
-            mean_cosine=mean_cosine(self.weight),
+            mean_cosine=directions.mean_cosine(),
             mean_cosine_centered=mean_cosine(self.weight, self.center),
-            mean_share=(self.mean.norm() / (lengths / len(self.weight))).clamp(max=1).item(),
+            mean_share=(self.mean.norm() / mean_length).clamp(max=1).item(),
             isoscore=_isoscore(self._scatter),
         )
 
@@ -226,7 +225,7 @@ def row_chunks(
 ) -> Iterator[Tensor]:
     """The rows in order, a chunk at a time; minus `center` (D,), if given."""
     for rows in weight.detach().split(CHUNK_ROWS):
-        yield rows.to(dtype) if center is None else rows.to(dtype) - center.to(dtype)
+        yield rows.to(dtype) if center is None else rows.to(dtype, copy=True).sub_(center.to(dtype))
 
 
 def _gram(
@@ -278,12 +277,22 @@ def _isoscore(scatter: Tensor) -> float:
     return ((used - 1) / (dimension - 1)).clamp(0, 1).item()
 
 
-def _sum_of_directions(weight: Tensor, center: Tensor | None = None) -> tuple[Tensor, int]:
-    """Σ_k ŵ_k (D,) over the rows minus `center` that are not zero, and the number of these rows."""
-    total, count = torch.zeros(weight.size(1), dtype=torch.float64, device=weight.device), 0
-    for rows in row_chunks(weight, center):
-        norms = rows.norm(dim=1)
-        is_nonzero = norms != 0  # true of NaN, which is then the result
-        total += norms.where(is_nonzero, torch.inf).reciprocal() @ rows
-        count += int(is_nonzero.sum())
-    return total, count
+class _Directions:
+    """Σ_k ŵ_k (D,) over the rows minus `center` that are not zero, the number of these rows, and the
+    sum of their lengths."""
+
+    def __init__(self, weight: Tensor, center: Tensor | None = None) -> None:
+        self.total = weight.new_zeros(weight.size(1), dtype=torch.float64)
+        self.count, self.lengths = 0, self.total.new_zeros(())
+        for rows in row_chunks(weight, center):
+            norms = torch.linalg.vector_norm(rows, dim=1)
+            is_nonzero = norms != 0  # true of NaN, which is then the result
+            self.total += norms.where(is_nonzero, torch.inf).reciprocal() @ rows
+            self.count += int(is_nonzero.sum())
+            self.lengths += norms.sum()
+
+    def mean_cosine(self) -> float:
+        """(‖Σ_k ŵ_k‖² − V) / V², of the V rows that are not zero; NaN without any."""
+        if not self.count:
+            return math.nan
+        return ((self.total.square().sum() - self.count) / self.count**2).item()
