@@ -188,8 +188,9 @@ class GatedHead(TrainerCallback):
             target, other = (target, other) if self._shifts else (other, target)
             self._other = other.to(head.weight.device)
         target = target.to(head.weight.device)
-        fused = None
-        if keywords.get("fused_lm_head"):  # TRL's, which forms no logits
+        is_fused, fused = keywords.get("fused_lm_head"), None
+        if is_fused:  # TRL's head, which forms no logits; a loss of its own may lower a likelihood
+            self._other = None
             if not self._is_checked:
                 with torch.random.fork_rng(), torch.no_grad():
                     fused = forward(*arguments, **keywords)
@@ -203,8 +204,10 @@ class GatedHead(TrainerCallback):
                 "Liger's and chunked ones, or calls it in torch's checkpoint or by another weight; "
                 "switch that off"
             )
-        if "fused_lm_head" in keywords:
-            output = _fused_output(output, target, fused)
+        if is_fused:
+            last = None if given.get("shift_labels") is not None else -1
+            output = _fused_output(output, target[:, :last], fused)
+            self._is_checked = self._is_checked or bool(output.label_mask.any())
         return output
 
     @torch.compiler.disable(recursive=False)
@@ -433,17 +436,19 @@ def _forward_within(
 
 
 def _fused_output(output: Any, target: Tensor, fused: Any) -> Any:
-    """What TRL's fused head returns for targets (B, T), computed from the logits of `output`.
+    """What TRL's fused head returns for the first T targets (B, T), from the logits of `output`.
 
     UserError if that is not nearly what it returned itself, `fused`, unless that is None.
     """
     from trl.trainer.utils import FusedCausalLMOutput
 
-    logits, mask = output.logits, target != IGNORED_LABEL
+    logits, mask = output.logits[:, : target.size(1)], target != IGNORED_LABEL
     log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     values = {
         "log_probs": log_p.gather(-1, target.where(mask, 0)[..., None]).squeeze(-1),
         "entropy": -(log_p.exp() * log_p).sum(-1),
+        "log_sum_sq_probs": (2 * log_p.detach()).logsumexp(-1),
+        "mean_logits": logits.detach().mean(-1, dtype=log_p.dtype),
         "is_top1": log_p.argmax(-1) == target,
     }
     values = {name: value.masked_fill(~mask, 0) for name, value in values.items()}

@@ -1,5 +1,7 @@
 """Loops and models of other packages as they are, each skipped where its package is not installed."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,21 +14,27 @@ from agg_fairseq.functional import (
     gated_linear,
     naive_gated_cross_entropy,
 )
+from agg_fairseq.functional.naive import _gate_matrix, gate_gradient
 from agg_fairseq.gating import AggGating
 from tests.small_transformers import VOCABULARY, dataset, gated_head, untied, word_tokenizer
+
+TRL = {
+    "use_cpu": True, "report_to": [], "disable_tqdm": True, "max_steps": 4, "learning_rate": 0.1, "optim": "sgd",
+    "bf16": False, "save_strategy": "no", "gradient_checkpointing": False, "lr_scheduler_type": "constant",
+}  # fmt: skip
+
+
+def tokenizer():
+    from transformers import PreTrainedTokenizerFast
+
+    words = word_tokenizer(["<pad>", "<unk>", "<eos>", *map(str, range(3, VOCABULARY))])
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
 def sft_trainer(kind, folder, model=None, **options):
     datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
-    from transformers import PreTrainedTokenizerFast
-
-    words = word_tokenizer(["<pad>", "<unk>", *map(str, range(2, VOCABULARY))])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="2")
-    given = {
-        "output_dir": str(folder), "use_cpu": True, "report_to": [], "disable_tqdm": True, "max_steps": 4,
-        "per_device_train_batch_size": 3, "learning_rate": 0.1, "optim": "sgd", "bf16": False, "max_length": 16,
-        "save_strategy": "no", "gradient_checkpointing": False, "lr_scheduler_type": "constant", **options,
-    }  # fmt: skip
+    sizes = {"per_device_train_batch_size": 3, "max_length": 16}
+    given = {**TRL, "output_dir": str(folder), **sizes, **options}
     rows = [{"input_ids": row["input_ids"].tolist()} for row in dataset(24)]
     for number, row in enumerate(rows):
         row["completion_mask"] = [0] * 5 + [1] * 7
@@ -36,7 +44,7 @@ def sft_trainer(kind, folder, model=None, **options):
     if not options.get("completion_only_loss"):
         examples = examples.remove_columns("completion_mask")
     model = model or untied()
-    return kind(model, trl.SFTConfig(**given), train_dataset=examples, processing_class=tokenizer)
+    return kind(model, trl.SFTConfig(**given), train_dataset=examples, processing_class=tokenizer())
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,94 @@ def test_sft_trainer(options, tmp_path):
         assert counter.updates == 3 and counter.appearances.sum() > 40
     assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
     assert found[0][1].equal(found[1][1])
+
+
+def dpo_trainer(model, folder, completions):
+    datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
+    rows = []
+    for n, one in enumerate(dataset(16)):
+        words = [str(token) for token in one["input_ids"].clamp(min=3).tolist()]
+        prompt, chosen, rejected = words[: 1 + n % 3], words[4:], words[3 : 5 + n % 6]
+        completions += [[int(word) for word in words] + [2] for words in (chosen, rejected)]
+        texts = [" ".join(["", *words, ""]) for words in (chosen, rejected)]
+        rows.append({"prompt": " ".join(prompt), "chosen": texts[0], "rejected": texts[1]})
+    given = {**TRL, "output_dir": str(folder), "per_device_train_batch_size": 4, "beta": 2.0}
+    return trl.DPOTrainer(
+        model,
+        copy.deepcopy(model),
+        trl.DPOConfig(**given),
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer(),
+    )
+
+
+def grpo_trainer(model, folder, completions):
+    """Each completion is learned from twice, beside its likelihood before."""
+    datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
+
+    def reward(completion_ids, **given):
+        completions.extend(completion_ids * 2)
+        return [float(sum(token % 2 for token in row)) for row in completion_ids]
+
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 5}
+    given = {"num_iterations": 2, "entropy_coef": 0.1, **sizes}
+    rows = [
+        {"prompt": " ".join(map(str, row["input_ids"][: 2 + n % 3].tolist()))}
+        for n, row in enumerate(dataset(24))
+    ]
+    return trl.GRPOTrainer(
+        model,
+        reward,
+        args=trl.GRPOConfig(**TRL, output_dir=str(folder), **given),
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer(),
+    )
+
+
+class LiteralGates:
+    """In the place of TRL's kernel on a GPU, which is given the positions with a label."""
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def apply(self, features, weight, bias, target, *_):
+        factors = _gate_matrix(self.rule(target), target, weight)
+        gated = gate_gradient(features.detach() @ weight.t(), factors)
+        logits = features @ weight.detach().t() + gated - gated.detach()
+        log_p = logits.log_softmax(-1)
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        found = log_p.gather(-1, target[:, None]).squeeze(-1), entropy, (2 * log_p).logsumexp(-1)
+        return *found, logits.mean(-1), logits.argmax(-1) == target
+
+
+@pytest.mark.parametrize("make", [dpo_trainer, grpo_trainer])
+def test_trainers_of_preferences_and_rewards(make, tmp_path, monkeypatch):
+    """Counted are the labels of the passes that train, not what is generated, nor what the model of
+    reference or that before an update scores."""
+    utils = pytest.importorskip("trl").trainer.utils
+    from transformers import TrainerCallback
+
+    class Commits(TrainerCallback):
+        def on_optimizer_step(self, *arguments, **given):
+            rule.commit_update()
+
+    found, completions = [], []
+    for is_literal in (False, True):
+        completions.clear()
+        training = make(untied(), tmp_path, completions)
+        gated = gated_head(training.model, rare_fraction=0.3, window=4)
+        callback, rule = gated, gated.gating
+        if is_literal:
+            gated.remove()
+            callback = Commits()
+            monkeypatch.setattr(utils, "_ChunkedLogProbFunction", LiteralGates(rule))
+            monkeypatch.setattr(utils, "_use_triton", lambda device: True)
+        training.add_callback(callback)
+        training.train()
+        found.append(([*training.model.parameters()], rule.counter.appearances))
+    assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
+    counts = torch.tensor(sum(completions, [])).bincount(minlength=VOCABULARY)
+    assert found[0][1].equal(counts) and found[1][1].equal(counts)
 
 
 def test_sft_trainer_around_the_gates_is_refused(tmp_path):
