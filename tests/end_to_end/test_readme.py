@@ -15,7 +15,8 @@ def test_the_recipe_leads_from_a_text_to_a_report(tmp_path):
     (tmp_path / "text").mkdir()
     recipe = recipe.replace("UPDATES=4000", "UPDATES=6")
     recipe = recipe.replace("bash scripts/", f"bash {ROOT}/scripts/").replace("8000", "60")
-    recipe = recipe.replace("--log-format", "--log-interval 2 --log-format")
+    recipe = recipe.replace("--log-format", "--log-interval 2 --log-format").replace("1000", "2")
+    recipe += "agg-fairseq average-checkpoints runs/lm/mle --last 2 --by update -o average.pt\n"
     for number, (split, lines) in enumerate({"train": 400, "valid": 200, "test": 200}.items()):
         write_lines(tmp_path / "text" / split, zipf_text(lines, 200, seed=number))
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
@@ -32,3 +33,4 @@ def test_the_recipe_leads_from_a_text_to_a_report(tmp_path):
     rows = re.findall(r"^\| (mle|agg|longer) ", done.stdout, re.M)
     assert sorted(rows) == ["agg"] * has_window + ["longer", "mle"], done.stdout
     assert "PPL total: " in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "average.pt").exists()
