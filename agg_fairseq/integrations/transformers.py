@@ -89,7 +89,15 @@ class GatedHead(TrainerCallback):
         if vars(model).get(GATED_HEAD_KEY, (None,))[0] == id(model):
             raise UserError("GatedHead: this model already has one; remove() it first")
         self.gating = gating
-        self._check_rows(self._head().weight)
+        head = self._head()
+        self._check_rows(head.weight)
+        for name, layer in model.named_modules():
+            is_linear = isinstance(layer, nn.Linear) and layer is not head
+            if is_linear and layer.weight is head.weight:
+                raise UserError(
+                    f"GatedHead: found the weight of the output layer in {name}, whose targets are "
+                    "not known; expected it in one layer, and in the input embedding"
+                )
         special = _special_tokens(model, tokenizer, gating.excluded is None, gating.vocabulary)
         mask = torch.zeros(gating.vocabulary, dtype=torch.bool)
         mask[special] = True
@@ -255,6 +263,12 @@ class GatedHead(TrainerCallback):
             raise UserError(
                 f"GatedHead: found logits of the positions {(*positions,)} for the labels "
                 f"{(*target.shape,)}; expected those of all labels (logits_to_keep=0)"
+            )
+        if self._is_used:
+            raise UserError(
+                "GatedHead: found a second call of the output layer in a forward pass, as for "
+                "several tokens ahead, whose targets are not known; expected gated_linear(hidden, "
+                "W, b, target, gating.gates(target)) for it"
             )
         if not self._is_checked and self.gating.counter is not None:
             self._check_workers(input, weight)

@@ -215,6 +215,44 @@ def test_an_early_exit_after_the_forward_pass_is_refused():
     assert model.eval().lm_head(hidden).equal(logits)
 
 
+class TwoHeads(GPT2LMHeadModel):
+    """Predicts two tokens ahead too, by `second`."""
+
+    def forward(self, input_ids, labels):
+        features = self.transformer(input_ids).last_hidden_state
+        logits, ahead = self.lm_head(features), self.second(features.tanh())
+        further = F.cross_entropy(ahead[:, :-2].flatten(0, 1), labels[:, 2:].flatten())
+        return CausalLMOutput(self.loss_function(logits, labels, VOCABULARY) + further, logits)
+
+
+def test_a_second_head_has_its_own_weight():
+    """Which is not gated; the first one is. Its targets are not those of the output layer."""
+    rows = {}
+    for is_gated in (False, True):
+        model, given = gpt2(), batch()
+        model.__class__, model.second = TwoHeads, nn.Linear(16, VOCABULARY, bias=False)
+        model.second.load_state_dict({"weight": model.lm_head.weight})
+        if is_gated:
+            gated = gated_head(model, rare_fraction=0.3)
+            model(**given)
+            gated.commit_update()
+        rows[is_gated] = gradients(model, model(**given).loss)
+    assert rows[True]["second.weight"].equal(rows[False]["second.weight"])
+    tied = "transformer.wte.weight"
+    assert not torch.allclose(rows[True][tied], rows[False][tied])
+
+    model = gpt2()
+    model.__class__, model.second = TwoHeads, model.lm_head
+    gated_head(model, rare_fraction=0.3)
+    with pytest.raises(UserError, match="second call of the output layer in a forward pass"):
+        model(**given)
+    model = gpt2()
+    model.second = nn.Linear(16, VOCABULARY, bias=False)
+    model.second.weight = model.lm_head.weight
+    with pytest.raises(UserError, match="found the weight of the output layer in second"):
+        gated_head(model, rare_fraction=0.3)
+
+
 def test_labels_of_weight_0_are_told(caplog):
     """They are counted, though no row of W is pulled where they are."""
     for weight, told in ((1, 0), (0, 1)):
