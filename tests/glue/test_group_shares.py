@@ -63,9 +63,11 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
     assert found["change_by_beta2"] == pytest.approx(change, rel=1e-9)
     words = "s = 40.0%: β₂ = 0.999 changes the perplexity by -10.3% by the rule, of W alone by -15.2%; s above 30%"
     assert counted.facts["prediction"].startswith(words)
-    (tmp_path / "train.txt").write_text("w0 w0 w1 w2 w3 w4\n")  # all of them, so none is unknown
+    with (tmp_path / "train.txt").open("a") as file:
+        file.write("w4\n")  # all of them, so none is unknown
     counted = group_shares("train.txt", tokenizer=".", tokens_per_update=1, beta2=0.7)
-    assert "of targets that" not in counted.facts["prediction"]
+    said = counted.facts["prediction"]
+    assert said.startswith("s = 36.4%") and "of targets that" not in said
 
 
 @pytest.mark.parametrize(

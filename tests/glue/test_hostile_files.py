@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
-from agg_fairseq.data.binarized import count_split
+from agg_fairseq.data.binarized import count_split, load_sentences
 from agg_fairseq.errors import UserError
 from tests.commands import refused
 from tests.hostile import AMOUNTS, fuzz
@@ -106,6 +106,16 @@ def split(folder, tokens, dtype=np.uint16):
     for sentence in tokens:
         builder.add_item(torch.tensor(sentence))
     builder.finalize(str(folder / "train.idx"))
+
+
+@pytest.mark.parametrize("sentences", [[[0, 1, 2], [3, 2]], []])
+def test_a_split_of_an_older_format_is_read(sentences, tmp_path):
+    builder = IndexedDatasetBuilder(str(tmp_path / "train.bin"))
+    for sentence in sentences:
+        builder.add_item(torch.tensor(sentence))
+    builder.finalize(str(tmp_path / "train.idx"))
+    tokens, ends = load_sentences(tmp_path / "train", Dictionary())
+    assert [part.tolist() for part in np.split(tokens, ends)] == [*sentences, []]
 
 
 @AMOUNTS

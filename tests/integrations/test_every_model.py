@@ -29,7 +29,7 @@ SIZES = {  # by the names that configurations have for them
     "dim": 32, "hidden_dim": 40, "embedding_size": 32, "num_encoder_layers": 2, "num_encoder_attention_heads": 4,
     "num_decoder_attention_heads": 4, "max_source_positions": 8, "max_target_positions": 64, "num_mel_bins": 4,
     "sparse_prediction": False, "encoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
-    "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 4, "decoder_start_token_id": 2,
+    "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 4,
 }  # fmt: skip
 MOST_PARAMETERS = 500_000
 PICTURES = {  # of 8 x 8 pixels: options of models that read them
