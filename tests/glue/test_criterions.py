@@ -168,6 +168,7 @@ def test_bad_options_are_one_line_and_status_2(lm_data, capsys):
         ("agg", "--use-bmuf", "drift apart; expected to train without it"),
         ("freeze_rare", "--freeze-below", 1, "--freeze-below between 0 and 1"),
         ("unlikelihood_sequence", "--ul-ngram", 0, "expected at least 1 token in --ul-ngram"),
+        ("unlikelihood_sequence", "--ul-completion-length", 0, "expected at least 1 token in"),
         ("unlikelihood_sequence", "expected at most --tokens-per-sample 16, got 50"),
     ):
         assert words in one_line(capsys, build, lm_data, "--criterion", *options)

@@ -65,7 +65,8 @@ SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
 
 
 def test_sequence_updates_alternate(lm_data):
-    trainer, _ = build_trainer(lm_data, *SEQUENCE, "--ul-sequence-rate", 0.25)
+    shortest = ("--ul-ngram", 1, "--ul-prefix-length", 1, "--ul-completion-length", 1)
+    trainer, _ = build_trainer(lm_data, *SEQUENCE, *shortest, "--ul-sequence-rate", 0.25)
     kinds = []
     for update in range(8):
         trainer.criterion.start_update(update)
