@@ -46,12 +46,17 @@ def features_if_plain(
 @torch.no_grad()
 def is_plain(model: Any, net_input: dict[str, Any], log_probs: Callable[[Tensor], Tensor]) -> bool:
     """Asks `features_if_plain`, without a trace in the model's buffers and in random numbers."""
-    buffers = [buffer.clone() for buffer in model.buffers()]
+    buffers = [
+        (module._buffers, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         features = features_if_plain(model, net_input, log_probs)
-    for buffer, before in zip(model.buffers(), buffers, strict=True):
-        buffer.copy_(before)
+    for holder, name, buffer, before in buffers:
+        holder[name] = buffer.copy_(before)  # positions of a longer batch are another tensor
     return features is not None
 
 

@@ -139,6 +139,11 @@ def test_the_loss_is_that_of_an_edited_fairseq(lm_data, method, monkeypatch):
     check(lm_data, LM, None)
 
 
+def test_a_batch_longer_than_the_table_of_positions(lm_data):
+    """The model makes another table in its forward pass, here that of the comparison."""
+    check(lm_data, (*LM, "--add-bos-token"), None)
+
+
 @pytest.mark.parametrize("way", REFUSED)
 def test_a_layer_that_is_not_called_once_is_refused(lm_data, way, capsys):
     criterion, model, samples, _ = make(lm_data, LM, way)
