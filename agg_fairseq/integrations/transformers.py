@@ -90,10 +90,13 @@ class GatedHead(TrainerCallback):
             raise UserError("GatedHead: this model already has one; remove() it first")
         self.gating = gating
         head = self._head()
-        self._check_rows(head.weight)
+        weight, own = head.weight, {*head.modules()}  # with the layer that PEFT wraps
+        self._check_rows(weight)
         for name, layer in model.named_modules():
-            is_linear = isinstance(layer, nn.Linear) and layer is not head
-            if is_linear and layer.weight is head.weight:
+            if not isinstance(layer, nn.Linear) or layer in own:
+                continue
+            # `layer.weight` would compute a parametrized one, which may change it (spectral_norm)
+            if layer._parameters.get("weight") is weight:
                 raise UserError(
                     f"GatedHead: found the weight of the output layer in {name}, whose targets are "
                     "not known; expected it in one layer, and in the input embedding"

@@ -246,6 +246,11 @@ def test_a_second_head_has_its_own_weight():
     gated_head(model, rare_fraction=0.3)
     with pytest.raises(UserError, match="second call of the output layer in a forward pass"):
         model(**given)
+    model = untied()
+    spectral = parametrizations.spectral_norm(model.model.layers[0].self_attn.q_proj)
+    before = copy.deepcopy(spectral.state_dict())
+    gated_head(model, rare_fraction=0.3)
+    assert_close(spectral.state_dict(), before, rtol=0, atol=0)  # to read its weight changes it
     model = gpt2()
     model.second = nn.Linear(16, VOCABULARY, bias=False)
     model.second.weight = model.lm_head.weight
