@@ -23,7 +23,6 @@ train demo/mle mle-beta2-0.999 $shared $beta2
 eval_lm --calibrate valid eval.json
 table demo --changes
 print agg-fairseq groups $data/data-bin --tokens-per-update 512 --beta2 0.98 --epochs 1.3 # the prediction for the last model
-once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/projection.png
 once agg-fairseq report $(folders) --data $data/data-bin --max-texts 30 -o $RUNS/report.html
 print echo "AGG tells rare tokens apart better (PPL within rare). It lowers the total only in longer trainings: by 4.8% after" \
   "16,320 updates (docs/which-cure.md). $RUNS/report.html has more."

@@ -131,7 +131,6 @@ def test_the_demo_by_its_script(clone, words, tmp_path):
     printed = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=folder)
     assert {"mle", "agg", "Δ agg", "mle-beta2-0.999"} < rows(printed.stdout).keys()
     assert f"{folder}/report.html has more." in printed.stdout.splitlines()[-1]
-    assert (folder / "projection.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     again = clone.run("ours/demo.sh", *LM, DATA=words, RUNS=folder)
     assert again.stdout == printed.stdout and "training" not in again.stderr
     assert list(tmp_path.iterdir()) == [folder]
