@@ -309,18 +309,39 @@ def test_output_layers_of_other_packages(make):
     assert_close(head.weight.grad, weight.grad, rtol=1e-9, atol=1e-11)
 
 
-def test_a_schedule_free_optimizer():
-    """W has a group of its own; a step is seen by the rule."""
-    schedulefree = pytest.importorskip("schedulefree")
-    weight, other = (torch.nn.Parameter(torch.randn(7, 3)) for _ in range(2))
-    groups = [{"params": [other]}, {"params": [weight], "betas": (0.9, 0.999)}]
-    optimizer = schedulefree.AdamWScheduleFree(groups, betas=(0.9, 0.98))
+def schedule_free(groups):
+    optimizer = pytest.importorskip("schedulefree").AdamWScheduleFree(groups, betas=(0.9, 0.98))
     optimizer.train()
-    rule, target = AggGating(7, rare_fraction=0.3, window=2), torch.arange(7)
+    return [optimizer]
+
+
+def eight_bits(groups):
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    return [bitsandbytes.optim.AdamW8bit(groups, betas=(0.9, 0.98))]
+
+
+def beside_muon(groups):
+    others = groups[0]["params"]
+    groups[0]["params"] = [torch.nn.Parameter(torch.zeros(1))]
+    return [torch.optim.AdamW(groups, betas=(0.9, 0.98)), torch.optim.Muon(others)]
+
+
+@pytest.mark.parametrize("make", [schedule_free, eight_bits, beside_muon])
+def test_other_optimizers(make):
+    """W has a group of its own; a step changes it, and is seen by the rule."""
+    weight, other = (
+        torch.nn.Parameter(torch.randn(70, 64)) for _ in range(2)
+    )  # 8 bits: over 4,096
+    optimizers = make([{"params": [other]}, {"params": [weight], "betas": (0.9, 0.999)}])
+    rule, target = AggGating(70, rare_fraction=0.3, window=2), torch.arange(70)
     for _ in range(2):
+        before = weight.detach().clone(), other.detach().clone()
         logits = gated_linear(other, weight, None, target, rule(target))
         F.cross_entropy(logits, target).backward()
-        optimizer.step()
-        assert rule.has_stepped
+        for optimizer in optimizers:
+            optimizer.step()
+        assert rule.has_stepped and not any(map(torch.equal, before, (weight, other)))
         rule.commit_update()
-    assert [group["betas"][1] for group in optimizer.param_groups] == [0.98, 0.999]
+    assert [group["betas"][1] for group in optimizers[0].param_groups] == [0.98, 0.999]
+    if make is eight_bits:
+        assert optimizers[0].state[weight]["state2"].dtype == torch.uint8
