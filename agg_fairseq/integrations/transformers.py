@@ -194,6 +194,7 @@ class GatedHead(TrainerCallback):
                 "GatedHead: found an output embedding that changes each time that it is read, as by "
                 "spectral_norm of torch's parametrizations; expected one without"
             )
+        self._other = None
         if target is None:
             target, other = F.pad(labels, (0, 1), value=IGNORED_LABEL)[..., 1:], labels
             target, other = (target, other) if self._shifts else (other, target)

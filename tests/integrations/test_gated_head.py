@@ -15,7 +15,7 @@ from transformers import GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from agg_fairseq.errors import UserError
-from agg_fairseq.functional import Gates, gated_linear
+from agg_fairseq.functional import Gates, gated_linear, naive_gated_cross_entropy
 from agg_fairseq.gating import AgpsGating
 from tests.integrations.test_every_model import compared
 from tests.small_transformers import (
@@ -281,6 +281,24 @@ def test_labels_shifted_by_the_caller_and_given_by_position():
         model(*positions, **more).loss.backward()
         assert gated.gating.counter.current.equal(counts)
         gated.roll_back_update()
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_labels_of_the_last_positions(is_shifted):
+    """Against literal gates."""
+    model, given = untied().double(), batch(ignored=[(1, 9)])
+    kept, target = given["labels"][:, -5:], F.pad(given["labels"], (0, 1), value=-100)[:, -5:]
+    more = {"shift_labels": target.contiguous()} if is_shifted else {}
+    gated = gated_head(model, rare_fraction=0.3)
+    model(**batch(seed=1))
+    gated.commit_update()
+    gates, features = gated.gating.gates(target), []
+    model.lm_head.register_forward_pre_hook(lambda layer, given: features.append(given[0].detach()))
+    model(given["input_ids"], labels=kept, logits_to_keep=5, **more).loss.backward()
+    weight, found = model.lm_head.weight.detach().requires_grad_(), model.lm_head.weight.grad
+    loss = naive_gated_cross_entropy(features[0], weight, target, gates=gates)
+    (loss / (target != -100).sum()).backward()
+    assert_close(found, weight.grad, rtol=1e-6, atol=1e-7)  # the loss is in float32
 
 
 def test_a_state_is_restored_but_for_the_window(caplog):

@@ -1,6 +1,7 @@
 """Loops and models of other packages as they are, each skipped where its package is not installed."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -190,55 +191,157 @@ def test_a_temperature_of_fused_heads_is_refused():
         model(input_ids=ids, labels=ids, fused_lm_head=True)
 
 
+SPECIAL = {"unk_token": "unk", "pad_token": "<blank>", "bos_token": "bos", "eos_token": "eos"}
+WORDS = [*SPECIAL.values(), *map(str, range(4, VOCABULARY))]
+
+
 def litgpt():
     model = pytest.importorskip("litgpt.model")
     sizes = {"block_size": 16, "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": VOCABULARY}
     gpt = model.GPT(model.Config(padded_vocab_size=VOCABULARY, **sizes))
-    return gpt, gpt.lm_head
+    return gpt, gpt.lm_head, lambda tokens: gpt(tokens[:, :-1])
 
 
 def x_transformers():
     package = pytest.importorskip("x_transformers")
     layers = package.Decoder(dim=16, depth=1, heads=2)
     model = package.TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=16, attn_layers=layers)
-    return model, model.to_logits
+    return model, model.to_logits, lambda tokens: model(tokens[:, :-1])
 
 
-@pytest.mark.parametrize("make", [litgpt, x_transformers])
+def joeynmt():
+    build, vocabulary = map(pytest.importorskip, ("joeynmt.model", "joeynmt.vocabulary"))
+    ids = {name.replace("token", "id"): row for row, name in enumerate(SPECIAL)}
+    special = SimpleNamespace(**SPECIAL, **ids, sep_token=None, lang_tags=[])
+    words = vocabulary.Vocabulary(WORDS, special)
+    sizes = {"hidden_size": 16, "ff_size": 16, "num_layers": 1, "num_heads": 2}
+    side = {"type": "transformer", "embeddings": {"embedding_dim": 16}, **sizes}
+    model = build.build_model({"encoder": side, "decoder": side}, words, words)
+    model.loss_function = "crossentropy", 0.0
+
+    def run(tokens):
+        mask = torch.ones_like(tokens, dtype=torch.bool)[:, None]
+        source = {"src": tokens, "src_mask": mask, "src_length": mask.sum(-1)}
+        target = {"trg_input": tokens[:, :-1], "trg": tokens[:, 1:], "trg_mask": mask[..., 1:]}
+        model(return_type="loss", **source, **target)
+
+    return model, model.decoder.output_layer, run
+
+
+def filled(model):
+    """With values, which are left to a checkpoint or to the trainer."""
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.3, 0.3)
+    return model
+
+
+def eole():
+    config, loss = map(pytest.importorskip, ("eole.config.models", "eole.utils.loss"))
+    from eole.inputters.inputter import dict_to_vocabs
+    from eole.models.model import EncoderDecoderModel
+
+    words = {"src": WORDS, "tgt": WORDS, "specials": SPECIAL, "decoder_start_token": "bos"}
+    embeddings = {"word_vec_size": 16, "position_encoding_type": "SinusoidalInterleaved"}
+    sizes = {"hidden_size": 16, "layers": 1, "heads": 2, "transformer_ff": 16}
+    options = config.TransformerModelConfig(**sizes, embeddings=embeddings)
+    vocabularies, running = dict_to_vocabs(words), SimpleNamespace(dropout=[0.0])
+    model = filled(EncoderDecoderModel.build(options, vocabularies, running))
+    summed = torch.nn.CrossEntropyLoss(reduction="sum")
+    compute = loss.LossCompute(summed, model.generator, vocabs=vocabularies)
+
+    def run(tokens):
+        lengths = torch.full((len(tokens),), tokens.size(1))
+        given = {"src": tokens, "tgt": tokens, "srclen": lengths, "cid": (), "cid_line_number": ()}
+        compute(given, *model(tokens, tokens, lengths))
+
+    return model, model.generator, run
+
+
+def opennmt():
+    build, loss = map(pytest.importorskip, ("onmt.model_builder", "onmt.utils.loss"))
+    from onmt.inputters.inputter import dict_to_vocabs
+    from onmt.opts import train_opts
+    from onmt.utils.parse import ArgumentParser
+
+    parser = ArgumentParser()
+    train_opts(parser)
+    paths = "-data d -save_model m -src_vocab s -encoder_type transformer -decoder_type transformer"
+    sizes = "-layers 1 -heads 2 -transformer_ff 16 -hidden_size 16 -word_vec_size 16 -dropout 0"
+    options = parser.parse_args([*paths.split(), *sizes.split(), "-attention_dropout", "0"])
+    ArgumentParser.update_model_opts(options)
+    words = {"src": WORDS, "tgt": WORDS, "data_task": "seq2seq", "decoder_start_token": "bos"}
+    vocabularies = dict_to_vocabs(words)
+    model = filled(build.build_base_model(options, vocabularies))
+    summed = torch.nn.CrossEntropyLoss(reduction="sum")
+    compute = loss.LossCompute(summed, model.generator, vocab=vocabularies["tgt"])
+
+    def run(tokens):
+        lengths, tokens = torch.full((len(tokens),), tokens.size(1)), tokens[..., None]
+        given = {"src": tokens, "tgt": tokens, "srclen": lengths}
+        compute(given, *model(tokens, tokens, lengths))
+
+    return model, model.generator, run
+
+
+@pytest.mark.parametrize("make", [litgpt, x_transformers, joeynmt, eole, opennmt])
 def test_output_layers_of_other_packages(make):
-    """Against literal gates, in float64."""
+    """Against literal gates, in float64. The last two call it in their loss, which is in float32;
+    here, the loss is of the same logits."""
     torch.manual_seed(0)
-    model, head = make()
+    model, head, run = make()
     model.double()
-    tokens = torch.stack([row["input_ids"] for row in dataset(3)])
-    inputs, target = tokens[:, :-1], tokens[:, 1:]
+    tokens = torch.stack([row["input_ids"] for row in dataset(3)]).clamp(min=len(SPECIAL))
+    target = tokens[:, 1:]
     gates = Gates(torch.arange(VOCABULARY) > 20, *torch.rand(2, VOCABULARY))
-    features = []
-    head.register_forward_pre_hook(lambda layer, given: features.append(given[0].detach()))
+    seen = []
+    head.register_forward_hook(lambda layer, given, output: seen.append((given[0], output)))
 
     def linear(input, weight, bias=None):
-        return gated_linear(input, weight, bias, target, gates)
+        return gated_linear(input, weight, bias, target.reshape(input.shape[:-1]), gates)
 
     with ReplacedLinear(head, linear):
-        logits = model(inputs)
-    F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum").backward()
-    weight = head.weight.detach().requires_grad_()
-    naive_gated_cross_entropy(features[0], weight, target, gates=gates).backward()
+        run(tokens)
+    [(features, logits)] = seen
+    target = target.reshape(logits.shape[:-1])
+    F.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="sum").backward()
+    weight, literal = head.weight.detach().requires_grad_(), {"bias": head.bias, "gates": gates}
+    naive_gated_cross_entropy(features.detach(), weight, target, **literal).backward()
     assert_close(head.weight.grad, weight.grad, rtol=1e-9, atol=1e-11)
 
 
-def test_a_schedule_free_optimizer():
-    """W has a group of its own; a step is seen by the rule."""
-    schedulefree = pytest.importorskip("schedulefree")
-    weight, other = (torch.nn.Parameter(torch.randn(7, 3)) for _ in range(2))
-    groups = [{"params": [other]}, {"params": [weight], "betas": (0.9, 0.999)}]
-    optimizer = schedulefree.AdamWScheduleFree(groups, betas=(0.9, 0.98))
+def schedule_free(groups):
+    optimizer = pytest.importorskip("schedulefree").AdamWScheduleFree(groups, betas=(0.9, 0.98))
     optimizer.train()
-    rule, target = AggGating(7, rare_fraction=0.3, window=2), torch.arange(7)
+    return [optimizer]
+
+
+def eight_bits(groups):
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    return [bitsandbytes.optim.AdamW8bit(groups, betas=(0.9, 0.98))]
+
+
+def beside_muon(groups):
+    others = groups[0]["params"]
+    groups[0]["params"] = [torch.nn.Parameter(torch.zeros(1))]
+    return [torch.optim.AdamW(groups, betas=(0.9, 0.98)), torch.optim.Muon(others)]
+
+
+@pytest.mark.parametrize("make", [schedule_free, eight_bits, beside_muon])
+def test_other_optimizers(make):
+    """W has a group of its own; a step changes it, and is seen by the rule."""
+    weight, other = (
+        torch.nn.Parameter(torch.randn(70, 64)) for _ in range(2)
+    )  # 8 bits: over 4,096
+    optimizers = make([{"params": [other]}, {"params": [weight], "betas": (0.9, 0.999)}])
+    rule, target = AggGating(70, rare_fraction=0.3, window=2), torch.arange(70)
     for _ in range(2):
+        before = weight.detach().clone(), other.detach().clone()
         logits = gated_linear(other, weight, None, target, rule(target))
         F.cross_entropy(logits, target).backward()
-        optimizer.step()
-        assert rule.has_stepped
+        for optimizer in optimizers:
+            optimizer.step()
+        assert rule.has_stepped and not any(map(torch.equal, before, (weight, other)))
         rule.commit_update()
-    assert [group["betas"][1] for group in optimizer.param_groups] == [0.98, 0.999]
+    assert [group["betas"][1] for group in optimizers[0].param_groups] == [0.98, 0.999]
+    if make is eight_bits:
+        assert optimizers[0].state[weight]["state2"].dtype == torch.uint8
