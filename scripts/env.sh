@@ -3,7 +3,7 @@
 # share what they have in common, and an interrupted script goes on when it is run again. No table was run at the papers'
 # sizes: "takes" has the hours of one NVIDIA H200, estimated from what was measured (docs/reproduction.md), and disk above 20 GB.
 #
-#   SIZE=paper      or small: miniatures of WikiText-2 and Multi30k in the papers' regime (docs/reproduction.md), 3 to 10
+#   SIZE=paper      or small: miniatures of WikiText-2 and Multi30k in the papers' regime (docs/reproduction.md), 1 to 10
 #                   minutes per row on a CPU core; or tiny: tries the commands, in minutes per row on 2 CPU cores
 #   RUNS=runs/SIZE  folder of the trainings and tables
 #   DATA=DIR        folder of wiki.{train,valid,test}.tokens, {train,valid,test} or {train,valid,test}.{en,de}, or a prepared
