@@ -3,8 +3,8 @@ takes more, as fractions of those of one process with the whole of W.
 
     OMP_NUM_THREADS=1 python -m benchmarks.sharded [--size V,N,D] [--repeats 2]
 
-*Alone*: two processes at once, each with half of W as a vocabulary of its own and nothing to tell
-the other, which is what cores that share a memory can reach.
+*Alone*: two processes at once, each with half of W as a vocabulary of its own, that exchange
+nothing: the best that cores with one memory can reach. `agg/mle` is within a row.
 """
 
 import argparse

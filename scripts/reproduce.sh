@@ -22,6 +22,9 @@ done
 [ -z "${MODELS:-}" ] || [ ${#files[@]} = 1 ] || fail "found MODELS; expected one NAME, whose rows they are"
 [ ${#files[@]} -gt 0 ] || fail "found no NAME; expected some that --list prints"
 cd -- "$OLDPWD"
+for file in "${files[@]}"; do # what is missing is said before hours of training
+  DRY_RUN=plan bash "$file" ${options[@]+"${options[@]}"} > /dev/null
+done
 number=0
 for file in "${files[@]}"; do
   number=$((number + 1))

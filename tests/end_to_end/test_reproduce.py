@@ -105,12 +105,16 @@ def test_each_training_is_a_configuration_that_fairseq_takes(clone, tmp_path):
     subprocess.run(checked, input=lines, text=True, check=True, cwd=tmp_path, env=environment)
 
 
-def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone):
+def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone, tmp_path):
     listed = clone.run("reproduce.sh", "--list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == SCRIPTS and all("  " in line for line in listed)
     result = clone.run("reproduce.sh", "agg-12", check=False)
     assert result.returncode == 2
     assert "found the name agg-12" in result.stderr
+    lacks_data = {"SIZE": "small", "AGG_DATA": "", "RUNS": tmp_path / "runs"}  # of a later script
+    result = clone.run("reproduce.sh", "all", check=False, **lacks_data)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "found no DATA and no AGG_DATA" in result.stderr and not [*tmp_path.iterdir()]
     piped = f"bash {clone.root}/scripts/reproduce.sh --list | head -1"
     result = subprocess.run(["bash", "-c", piped], capture_output=True, text=True)
     assert (result.stderr, result.stdout) == ("", listed[0] + "\n")
