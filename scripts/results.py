@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     _, titles, rows = read_table(options.table)
     columns: dict[str, list[str]] = {}
-    collected: dict[tuple[str, ...], dict[str, dict[str, object]]] = {}
+    collected: dict[tuple[str, ...], dict[str, Any]] = {}
     settings: list[Mapping[str, object]] = []
     for row, (seed, folder) in itertools.product(rows, enumerate(options.runs, start=1)):
         for column in titles:
@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if (pair := find(measured, title)) is None:
                 raise SystemExit(f"error: {path}: found no column {title!r}")
             metric, key = pair
-            values = collected.setdefault((row, str(seed)), {}).setdefault(metric, {})
-            values[key] = measured.value(row_of_file(measured, row), metric, key)
+            values = collected.setdefault((row, str(seed)), {})
+            value = measured.value(row_of_file(measured, row), metric, key)
+            values[metric] = values.get(metric, {}) | {key: value} if key else value
             if key not in columns.setdefault(metric, []):
                 columns[metric].append(key)
     facts = {"command": options.command, **({"text": options.text} if options.text else {})}

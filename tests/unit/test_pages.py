@@ -227,15 +227,24 @@ def test_every_file_of_results_is_shown_and_says_where_it_is_from():
 
 def test_results_of_runs_are_collected(tmp_path, monkeypatch):
     (tmp_path / "docs" / "results").mkdir(parents=True)
-    (tmp_path / "t.tsv").write_text("# A table\n\teval/PPL total\teval/E/O rare\nmle\nagg\n")
-    columns = {"perplexity": ["total", "rare"], "expected_over_observed": ["rare"]}
+    (tmp_path / "t.tsv").write_text(
+        "# A table\n\teval/PPL total\teval/E/O rare\teval/BLEU\nmle\nagg\n"
+    )
+    columns = {"perplexity": ["total", "rare"], "expected_over_observed": ["rare"], "bleu": [""]}
     for seed, total in (("a", 10.0), ("b", 13.0)):
-        row = {"perplexity": {"total": total, "rare": 1.0}, "expected_over_observed": {"rare": 0.5}}
+        row = {
+            "perplexity": {"total": total, "rare": 1.0},
+            "expected_over_observed": {"rare": 0.5},
+            "bleu": 7.0,
+        }
         path = tmp_path / seed / "mle" / "eval.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(Result({"mle": row}, columns, {}).json()))
     monkeypatch.setattr(collect, "ROOT", tmp_path)
     runs = [str(tmp_path / seed) for seed in "ab"]
     collect.main(["NAME", str(tmp_path / "t.tsv"), *runs, "--command", "make demo"])
-    _, rows = read_results(tmp_path / "docs" / "results" / "NAME.json")
-    assert rows == {("mle",): {"PPL total": pytest.approx([11.5, 4.5**0.5]), "E/O rare": [0.5]}}
+    collected = tmp_path / "docs" / "results" / "NAME.json"
+    assert Result.read(collected).value(("mle", "2"), "bleu") == 7
+    _, rows = read_results(collected)
+    means = {"PPL total": pytest.approx([11.5, 4.5**0.5]), "E/O rare": [0.5], "BLEU": [7]}
+    assert rows == {("mle",): means}
