@@ -76,9 +76,8 @@ def main() -> None:
         queue, processes = context.SimpleQueue(), 1 if kind == "whole" else 2
         given = (kind, here, number, width, options.repeats, queue)
         mp.spawn(measure, given, nprocs=processes)
-        results[kind] = [
-            max(both) for both in zip(*(queue.get() for _ in range(processes)), strict=True)
-        ]
+        measured = [queue.get() for _ in range(processes)]
+        results[kind] = [max(both) for both in zip(*measured, strict=True)]
     print(f"{machine('cpu')}, V = {vocabulary:,}, N = {number:,}, D = {width}\n")
     print("| | mle: time | memory | agg: time | memory | agg/mle |\n|:--|--:|--:|--:|--:|--:|")
     for kind, (mle, mle_mib, agg, agg_mib) in results.items():

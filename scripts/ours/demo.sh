@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: plain likelihood, AGG, and plain likelihood with a larger β₂ of Adam, small language models: 3 to 5 minutes on two cores.
+# The demo: small language models by plain likelihood, AGG, and a larger β₂ of Adam, in 3 to 5 minutes on two cores.
 #
 #   data   the documentation that is bundled with Python, in 4,000 sub-words; or DATA, a folder of WikiText files, in 16,000 words
 #   rows   mle, agg, mle-beta2-0.999: 2 layers of 128, 1,000 updates of 512 tokens (configs/demo)
