@@ -79,12 +79,6 @@ def _hook_updates(task: Any, listener: Any) -> None:
     original_train_step, original_optimizer_step = task.train_step, task.optimizer_step
     current: int | None = None  # the update under way; None: another criterion is trained
 
-    def start_update_if_due(model: Any, update_num: int) -> None:
-        nonlocal current
-        if update_num != current or all(parameter.grad is None for parameter in model.parameters()):
-            current = update_num
-            listener.start_update(update_num)
-
     def train_step(
         sample: Any,
         model: Any,
@@ -94,8 +88,11 @@ def _hook_updates(task: Any, listener: Any) -> None:
         ignore_grad: bool = False,
         **rest: Any,
     ) -> Any:
+        nonlocal current
         if criterion is listener:
-            start_update_if_due(model, update_num)
+            if update_num != current or all(one.grad is None for one in model.parameters()):
+                current = update_num
+                listener.start_update(update_num)
             listener.is_dummy = ignore_grad
         return original_train_step(
             sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **rest
@@ -104,8 +101,10 @@ def _hook_updates(task: Any, listener: Any) -> None:
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:
         if current is None:
             return original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
-        # if this worker ran out of memory last
-        start_update_if_due(model, update_num)
+        if all(
+            one.grad is None for one in model.parameters()
+        ):  # this worker ran out of memory last
+            listener.start_update(update_num)
         # all workers have seen all micro-batches; with --amp the gradient may still overflow
         listener.gating.sum_counts()
         result = original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)

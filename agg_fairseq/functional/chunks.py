@@ -26,10 +26,9 @@ from torch import Tensor
 
 from .gated_linear import (
     Rows,
-    check_layer,
     gate_grad_logits_,
+    layer_of_process,
     refuse_second_derivatives,
-    rows_of_process,
     whole,
 )
 from .gates import Gates
@@ -106,10 +105,10 @@ def chunked(
         >>> round(chunked(z_loss, H, W, torch.tensor([1, -100]))[0].item(), 4)  # log 4 + (log 4)²
         3.3081
     """
-    check_layer(features, weight, bias, target, gates)
-    features, weight, bias, rows = rows_of_process(features, weight, bias)
+    features, weight, bias, rows = layer_of_process(features, weight, bias, target, gates)
     y, has_target, kept = target.reshape(-1), (target != ignore_index).reshape(-1), None
     y, h = y.where(has_target, 0), features.reshape(-1, features.size(-1))
+    positions = torch.arange(len(y), device=y.device)
     if target.is_cuda:  # where the number of targets is not known, and what selects checks a range
         h = h.where(has_target[:, None], 0.0)
     else:
@@ -118,12 +117,12 @@ def chunked(
                 f"expected targets in [0, {rows.vocabulary}) or {ignore_index} (ignored)"
             )
         if not has_target.all():
-            kept = has_target.nonzero().squeeze(1)
+            kept = positions = has_target.nonzero().squeeze(1)
             h, y, has_target = (one.index_select(0, kept) for one in (h, y, has_target))
     inputs = h, weight, bias
     scale = HALF_SCALE / bound if precision(h).dtype == torch.float16 else None
     values, gradients = _values_and_gradients(
-        loss, inputs, rows, y, has_target, kept, gates, scale, predict
+        loss, inputs, rows, y, has_target, positions, gates, scale, predict
     )
     total = WithGradients.apply(values["losses"], gradients, has_target, scale, *inputs)
     for name, value in values.items():
@@ -166,7 +165,7 @@ def _values_and_gradients(
     rows: Rows,
     target: Tensor,
     has_target: Tensor,
-    kept: Tensor | None,
+    positions: Tensor,
     gates: Gates | None,
     scale: Tensor | float | None,
     predict: bool,
@@ -174,15 +173,12 @@ def _values_and_gradients(
     """The loop over chunks, of H (N, D), `rows` of W (V, D), and of b (V,) or None, with targets
     y (N,).
 
-    `kept` (N,) are the places of the positions among those of the caller; None: all. Returns the
-    values (N,), and the gradients of the sum of the `losses` into H, W and b, times `scale`, None
-    where not wanted.
+    `positions` (N,) are their places in the flattened targets. Returns the values (N,), and the
+    gradients of the sum of the `losses` into H, W and b, times `scale`, None where not wanted.
     """
     (features, weight, bias), (number, columns) = inputs, (len(target), len(inputs[1]))
     dtype, wide, operand, sums = precision(features)
     wanted = [one is not None and one.requires_grad and torch.is_grad_enabled() for one in inputs]
-    if kept is None:
-        kept = torch.arange(number, device=target.device)
     parts: list[Values] = []
     with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
         w = weight.to(dtype).to(operand)
@@ -195,12 +191,15 @@ def _values_and_gradients(
             new(one, dtype=wide) if is_wanted and one is not None else None
             for new, one, is_wanted in zip(allocators, (features, w, bias), wanted, strict=True)
         ]
-        most = chunk_size(rows.vocabulary, weight.is_cuda)
+        least, elements = CHUNK_ROWS, CHUNK_ELEMENTS
+        if weight.is_cuda:
+            least, elements = GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS
+        most = max(least, elements // rows.vocabulary)  # the same in all processes
         size = -(-number // max(1, -(-number // most)))  # of equal chunks
         memory = w.new_empty(size, len(w), dtype=wide)  # C x V, or a little wider
         for start in range(0, max(number, 1), max(size, 1)):
             part = slice(start, start + size)
-            chunk = Chunk(kept[part], target[part], has_target[part], features[part], rows)
+            chunk = Chunk(positions[part], target[part], has_target[part], features[part], rows)
             h = features[part].to(dtype).to(operand)  # C x D
             wider = torch.mm(h, w.t(), out=memory[: len(h)], **sums)
             logits, grad_chunk = wider[:, :columns], None
@@ -279,13 +278,6 @@ def leaves_of_graph(result: Tensor) -> Iterator[Tensor]:
             if hasattr(node, "variable"):
                 yield node.variable
             waiting += [function for function, _ in node.next_functions]
-
-
-def chunk_size(vocabulary: int, is_cuda: bool) -> int:
-    """The number C of positions in a chunk of logits over V tokens, the same in all processes."""
-    if is_cuda:
-        return max(GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS // vocabulary)
-    return max(CHUNK_ROWS, CHUNK_ELEMENTS // vocabulary)
 
 
 def widened(matrix: Tensor, width: int) -> Tensor:

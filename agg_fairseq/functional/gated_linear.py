@@ -67,32 +67,10 @@ def gated_linear(
 
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23.
     """
-    if gates is not None:
-        check_layer(input, weight, bias, target, gates)
-    input, weight, bias, rows = rows_of_process(input, weight, bias)
+    input, weight, bias, rows = layer_of_process(input, weight, bias, target, gates)
     if gates is None:
         return rows.join(F.linear(input, weight, bias))
     return rows.join(_GatedLinear.apply(input, weight, bias, target, gates, rows.first))
-
-
-def check_layer(
-    features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, gates: Gates | None
-) -> None:
-    """ValueError for features (..., D), W (V, D), b (V,), targets (...) and gates (V,) that do not
-    fit each other."""
-    is_typed = features.is_floating_point() and not target.is_floating_point()
-    if not is_typed or target.shape != features.shape[:-1]:
-        found = " and ".join(f"{one.dtype} {tuple(one.shape)}" for one in (features, target))
-        raise ValueError(
-            f"expected floating-point features (..., D) and whole target of shape (...), got {found}"
-        )
-    rare, rows = None if gates is None else gates.rare, weight.shape[:1]
-    for name, one in (("bias", bias), ("gates", rare)):
-        if one is not None and (one.shape != rows or one.device != weight.device):
-            raise ValueError(
-                f"expected {name} {tuple(rows)}, got {tuple(one.shape)} on {one.device}, where the "
-                f"weight is on {weight.device}"
-            )
 
 
 class Rows(NamedTuple):
@@ -114,26 +92,40 @@ class Rows(NamedTuple):
         return DTensor.from_local(logits, self.mesh, placements, shape=shape, stride=stride)
 
 
-def rows_of_process(
-    input: Any, weight: Any, bias: Any
+def layer_of_process(
+    features: Any, weight: Any, bias: Any, target: Tensor, gates: Gates | None
 ) -> tuple[Tensor, Tensor, Tensor | None, Rows]:
     """H (..., D), and what this process has of W (V, D) and b (V,) or None, which are DTensors where
     W is sharded; the gradients of the processes into H are then summed.
 
-    ValueError if it is not sharded by rows.
+    ValueError for shapes, targets (...) and gates (V,) that do not fit each other, and if W is not
+    sharded by rows.
     """
+    is_typed = features.is_floating_point() and not target.is_floating_point()
+    if not is_typed or target.shape != features.shape[:-1]:
+        found = " and ".join(f"{one.dtype} {tuple(one.shape)}" for one in (features, target))
+        raise ValueError(
+            f"expected floating-point features (..., D) and whole target of shape (...), got {found}"
+        )
+    rare, rows = None if gates is None else gates.rare, weight.shape[:1]
+    for name, one in (("bias", bias), ("gates", rare)):
+        if one is not None and (one.shape != rows or one.device != weight.device):
+            raise ValueError(
+                f"expected {name} {tuple(rows)}, got {tuple(one.shape)} on {one.device}, where the "
+                f"weight is on {weight.device}"
+            )
     if not hasattr(weight, "device_mesh"):
-        return input, weight, bias, Rows(0, len(weight))
+        return features, weight, bias, Rows(0, len(weight))
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-    if weight.placements != (Shard(0),) or not isinstance(input, DTensor):
+    if weight.placements != (Shard(0),) or not isinstance(features, DTensor):
         raise ValueError(
             "expected an output embedding that is whole, or sharded by rows over one dimension of a "
             "mesh, of which the features are a DTensor, got placements "
-            f"{weight.placements} and a {type(input).__name__}"
+            f"{weight.placements} and a {type(features).__name__}"
         )
     mesh = weight.device_mesh
-    h = input.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()])
+    h = features.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()])
     b = None if bias is None else bias.redistribute(mesh, [Shard(0)]).to_local()
     first = mesh.get_local_rank() * -(-len(weight) // mesh.size())  # as of torch.chunk
     return h, weight.to_local(), b, Rows(first, len(weight), mesh)

@@ -143,16 +143,13 @@ def rare_tokens(
     if alpha is None and rare_fraction is not None:
         return rarest(appearances, rare_fraction, excluded)
     if alpha is None or rare_fraction is not None:
-        raise ValueError("expected exactly one of alpha and rare_fraction")
-    rate = _per_update(whole_counts(appearances).double(), updates)
-    rare = rate < check_open_interval("alpha", alpha)
-    return rare if excluded is None else rare & ~excluded
-
-
-def _per_update(appearances: Tensor, updates: int) -> Tensor:
+        found = f"alpha {alpha} and rare_fraction {rare_fraction}"
+        raise ValueError(f"expected one of alpha and rare_fraction, got {found}")
     if updates < 1:
         raise ValueError(f"expected updates of at least 1, got {updates}")
-    return appearances / updates
+    rate = whole_counts(appearances).double() / updates
+    rare = rate < check_open_interval("alpha", alpha)
+    return rare if excluded is None else rare & ~excluded
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,10 +199,12 @@ def agg_gates(appearances: Tensor, updates: int, rare: Tensor, *, which: str = "
     """
     if which not in AGG_GATES:
         raise ValueError(f"expected gates to be one of {', '.join(AGG_GATES)}, got {which!r}")
+    if updates < 1:
+        raise ValueError(f"expected updates of at least 1, got {updates}")
     a = whole_counts(appearances).double()
     g1 = g2 = None
     if which != "g2":
-        g1 = _per_update(a, updates).clamp(max=1).float()
+        g1 = (a / updates).clamp(max=1).float()
     if which != "g1":
         # NaN where R is empty, 0 where nothing in R has appeared
         mean = a.mul(rare).sum() / rare.sum()

@@ -66,15 +66,11 @@ class WindowGating(Gating):
         **options: Unpack[GatingOptions],
     ) -> None:
         super().__init__(vocabulary, **options)
-        if alpha is not None and rare_fraction is not None:
-            raise ValueError(
-                f"found both alpha {alpha} and rare_fraction {rare_fraction}; drop one of them"
-            )
         if alpha is None and rare_fraction is None:
             alpha = DEFAULT_ALPHA
         if static_after_epoch < 0:
             raise ValueError(f"expected static_after_epoch of at least 0, got {static_after_epoch}")
-        self.alpha, self.rare_fraction = alpha, rare_fraction
+        self.threshold: dict[str, Any] = {"alpha": alpha, "rare_fraction": rare_fraction}
         self.static_after_epoch, self.count_current_batch = static_after_epoch, count_current_batch
         self.epoch, self.takes_epoch = 1, window is None
         window = DEFAULT_WINDOW if window is None else window
@@ -82,7 +78,7 @@ class WindowGating(Gating):
         self.register_buffer("static_rare", None, persistent=False)
         # The last gates, and the number of changes and device of the counts they were formed from.
         self._formed: tuple[Any, Gates] | None = None
-        self.choose_rare(torch.zeros(vocabulary, dtype=torch.int64), 1)  # raises out of the range
+        rare_tokens(self.counter.appearances, 1, **self.threshold)  # raises out of the range
         if self.excluded is not None:
             self.to(self.excluded.device)
 
@@ -90,12 +86,6 @@ class WindowGating(Gating):
         """The gates on the rare tokens (V,) that appeared `appearances` (V,) times in the
         `updates` of the window, at least 1."""
         raise NotImplementedError
-
-    def choose_rare(self, appearances: Tensor, updates: int) -> Tensor:
-        """R (V,), the rare tokens by the appearances in so many updates."""
-        excluded = None if self.excluded is None else self.excluded.to(appearances.device)
-        thresholds = {"alpha": self.alpha, "rare_fraction": self.rare_fraction}
-        return rare_tokens(appearances, updates, **thresholds, excluded=excluded)
 
     def start_epoch(self, epoch: int, updates: int) -> None:
         """Sets the window, unless it was given."""
@@ -119,7 +109,7 @@ class WindowGating(Gating):
         if key is None or self._formed is None or self._formed[0] != key:
             rare = self.static_rare
             if rare is None:
-                rare = self.choose_rare(appearances, updates)
+                rare = rare_tokens(appearances, updates, **self.threshold, excluded=self.excluded)
                 is_full = counter.updates >= (counter.window or 1)
                 if is_full and 0 < self.static_after_epoch < self.epoch:
                     self.static_rare = rare

@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -234,10 +234,12 @@ class GatedHead(TrainerCallback):
         finally:
             self._within = None
 
+    @torch.compiler.disable
     def _call_head(self, forward: Callable, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Stands in the place of the output layer's `forward`."""
         if self._within is not None:
-            return _forward_within(self._within, forward, *arguments, **keywords)
+            with parametrize.cached(), self._within:
+                return forward(*arguments, **keywords)
         if self.model.training and torch.is_grad_enabled():
             raise UserError(
                 "GatedHead: found a call of the output layer after the forward pass, as of an early "
@@ -445,14 +447,6 @@ def _gated_forward(mark: Any, step: Callable[..., Any], before: Callable[..., An
     return forward
 
 
-@torch.compiler.disable
-def _forward_within(
-    within: AbstractContextManager, forward: Callable[..., Tensor], *given: Any, **more: Any
-) -> Tensor:
-    with parametrize.cached(), within:
-        return forward(*given, **more)
-
-
 def _fused_output(output: Any, target: Tensor, fused: Any) -> Any:
     """What TRL's fused head returns for the first T targets (B, T), from the logits of `output`.
 
@@ -517,7 +511,7 @@ def _as_remembering(kind: type, batch: Mapping[str, Any]) -> Any:
 
 def _remembering_collate(collate: Callable[[list[Any]], Any], examples: list[Any]) -> Any:
     batch = collate(examples)
-    return _as_remembering(type(batch), batch) if "labels" in batch else batch
+    return _remembering(type(batch))(batch) if "labels" in batch else batch
 
 
 def _special_tokens(model: Any, tokenizer: Any, of_model: bool, vocabulary: int) -> list[int]:

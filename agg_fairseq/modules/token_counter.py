@@ -134,17 +134,13 @@ class TokenCounter(nn.Module):
             packed, updates = self._slots.popleft()
             self.updates -= updates
             self.changes += 1
-            self._add(*unpack(packed), sign=-1)
+            self._add(unpack(packed), sign=-1)
 
-    def _add(self, tokens: Tensor, counts: Tensor, sign: int = 1) -> None:
-        """Adds counts of tokens (n,), int64 on the CPU, to the sums."""
-        self.appearances.index_add_(0, self._to_device(tokens), self._to_device(counts), alpha=sign)
-
-    def _to_device(self, numbers: Tensor) -> Tensor:
-        """Numbers on the counter's device, copied without waiting."""
-        is_cuda = self.appearances.is_cuda
-        numbers = numbers.pin_memory() if is_cuda else numbers
-        return numbers.to(self.appearances.device, non_blocking=is_cuda)
+    def _add(self, counted: Tensor, sign: int = 1) -> None:
+        """Adds what `unpack` returned to the sums; a GPU copies it without waiting."""
+        counted = counted.pin_memory() if self.appearances.is_cuda else counted
+        tokens, counts = counted.to(self.appearances.device, non_blocking=True)
+        self.appearances.index_add_(0, tokens, counts, alpha=sign)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy or a pickle, which has nothing on its way from a GPU."""
@@ -198,7 +194,7 @@ class TokenCounter(nn.Module):
         self.appearances.zero_()
         for packed, updates in saved_slots(state):
             self._slots.append((packed, updates))
-            self._add(*unpack(packed))
+            self._add(unpack(packed))
             self.updates += updates
         if self._slots:  # the last one may have room
             packed, updates = self._slots.pop()
@@ -224,9 +220,10 @@ def pack(counts: Tensor) -> bytes:
     return packer.compress(planes.tobytes()) + packer.flush()
 
 
-def unpack(packed: bytes) -> tuple[Tensor, Tensor]:
-    """The tokens (n,) and their counts (n,), int64, of what `pack` returned."""
+def unpack(packed: bytes) -> Tensor:
+    """The tokens and their counts, (2, n) int64, of what `pack` returned."""
     planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(2, 4, -1)
     numbers = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<i4").reshape(2, -1)
-    distances, counts = torch.from_numpy(numbers.astype(np.int64))
-    return distances.cumsum(0), counts
+    counted = numbers.astype(np.int64)
+    counted[0].cumsum(out=counted[0])  # the distances
+    return torch.from_numpy(counted)

@@ -25,7 +25,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
 from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.functional import SmoothedLikelihood, chunked
-from agg_fairseq.functional.chunks import chunk_size
+from agg_fairseq.metrics.next_token import chunk_rows
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 
@@ -48,11 +48,7 @@ def push_and_pull(
         target: (N,) int64 in [0, V).
         bias: (V,) of the output layer.
     """
-    push, pull, rows = (
-        torch.zeros_like(weight),
-        torch.zeros_like(weight),
-        chunk_size(len(weight), weight.is_cuda),
-    )
+    push, pull, rows = torch.zeros_like(weight), torch.zeros_like(weight), chunk_rows(len(weight))
     for h, y in zip(features.split(rows), target.split(rows), strict=True):
         probabilities = torch.nn.functional.linear(h, weight, bias).softmax(1)  # n x V
         target_probability = probabilities.gather(1, y[:, None])  # n x 1

@@ -188,7 +188,7 @@ def test_a_state_of_another_rule_is_refused():
     [
         (AggGating, {"alpha": math.nan}, "alpha between 0 and 1, both excluded, got nan"),
         (AggGating, {"rare_fraction": 0.0}, "rare_fraction between 0 and 1"),
-        (AggGating, {"rare_fraction": 0.1, "alpha": 0.1}, "found both alpha 0.1 and"),
+        (AggGating, {"rare_fraction": 0.1, "alpha": 0.1}, "got alpha 0.1 and"),
         (AggGating, {"which": "g3"}, "one of both, g1, g2"),
         (AggGating, {"window": 2.5}, "a whole number, got 2.5"),
         (AggGating, {"window": 0}, "at least 1 update"),

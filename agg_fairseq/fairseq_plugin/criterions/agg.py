@@ -11,6 +11,7 @@ from fairseq.dataclass import ChoiceEnum
 from omegaconf import II
 
 from ...errors import UserError
+from ...functional import rare_tokens
 from ...functional.gates import AGG_GATES
 from ...gating import AggGating, WindowGating
 from ...gating.window import DEFAULT_ALPHA
@@ -98,9 +99,10 @@ class AggCriterion(GatedCriterion):
             return
         if torch.distributed.is_initialized() and torch.distributed.get_rank():
             return  # the first worker says it
-        alpha, fraction, occurs = self.gating.alpha, self.gating.rare_fraction, counts > 0
+        chosen, excluded, occurs = self.gating.threshold, self.gating.excluded.cpu(), counts > 0
+        rare = rare_tokens(counts, updates, **chosen, excluded=excluded) & occurs
+        alpha, fraction = chosen.values()
         threshold = f"rare fraction {fraction:g}" if alpha is None else f"alpha {alpha:g}"
-        rare = self.gating.choose_rare(counts, updates) & occurs
         token_share = (rare.sum() / occurs.sum()).item()
         target_share = (counts[rare].sum() / counts.sum()).item()
         said = (

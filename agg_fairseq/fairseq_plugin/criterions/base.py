@@ -146,7 +146,7 @@ class GatedCriterion(FairseqCriterion):
         self.max_positions: Any = None  # of the items of the training split
         # Has this worker run out of data, so that it repeats its first micro-batch?
         self.is_dummy = False
-        self.statistics = EmbeddingStatistics(cfg.embedding_stats_interval)
+        self.statistics = EmbeddingStatistics()
         self._heads: WeakKeyDictionary[Any, Head] = WeakKeyDictionary()  # by model
         install_hooks(task, self)
 
@@ -270,9 +270,9 @@ class GatedCriterion(FairseqCriterion):
 
         Targets that a model made up count neither in `nll_loss` nor in `ppl`: not `in_nll_loss`.
         """
-        logged = output.logged | self.statistics.of(
-            weight, self.training, self.open_update or 0, self.attempts
-        )
+        logged, interval = output.logged, self.cfg.embedding_stats_interval
+        if not self.training or (interval > 0 and (self.open_update or 0) % interval == 0):
+            logged |= self.statistics.of(weight, self.training, self.attempts)
         if gates is not None:
             rare = gates.rare.sum()
             logged |= {"rare_tokens": (rare, 1), "rare_share": (rare, len(gates.rare))}
@@ -389,24 +389,21 @@ class GatedCriterion(FairseqCriterion):
 
 
 class EmbeddingStatistics:
-    """`Geometry` of the output embedding: once per update at the interval, and per validation."""
+    """`Geometry` of the output embedding, measured once per update or validation."""
 
-    def __init__(self, interval: int) -> None:
-        self.interval = interval
+    def __init__(self) -> None:
         # Of the present weights, by training or validation, and by W, of which some models have
         # several (0: any W that is made anew in each batch). The log has their mean.
         self._measures: dict[tuple[bool, int], dict[str, Average]] = {}
         self._attempt = 0  # at an update, of which they are
 
-    def of(
-        self, weight: Tensor, training: bool, update_num: int, attempt: int
-    ) -> dict[str, Average]:
-        """The measures of W (V, D) that are defined, if they are due; NaN if W is not finite."""
+    def of(self, weight: Tensor, training: bool, attempt: int) -> dict[str, Average]:
+        """The measures of W (V, D) that are defined, in training of the first micro-batch alone;
+        NaN if W is not finite."""
         if attempt != self._attempt:
             self._attempt, self._measures = attempt, {}
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
-        are_due = self.interval > 0 and update_num % self.interval == 0
-        if training and (not are_due or key in self._measures):
+        if training and key in self._measures:
             return {}
         if key not in self._measures:
             measures = dict.fromkeys(Geometry._fields, (math.nan, 1))
