@@ -43,6 +43,9 @@ class Term(NamedTuple):
     decimals: int  # in the log
     help: str
     of_logits: Callable[[Tensor, Chunk, Any], Tensor] | None = None  # (C,)
+    # Does a constant that is added to all logits of a position leave the value as it is? Only then
+    # can it be that of log-probabilities, which are all that some models of fairseq give.
+    takes_log_probs: bool = False
     # of the targets (B, T) of a micro-batch and `ignore_index`: the third argument of `of_logits`
     prepare: Callable[[Tensor, int], Any] = lambda target, ignore_index: None
     of_weight: Callable[[Tensor, int | None], Tensor] | None = None  # of W and the row of padding
@@ -62,6 +65,7 @@ TERMS = (
         help="weight of the unlikelihood of tokens seen earlier in their sequence (Welleck et al. "
         "2020: 1.0)",
         of_logits=unlikelihood_of_chunk,
+        takes_log_probs=True,
         prepare=previous_tokens,
     ),
     Term(

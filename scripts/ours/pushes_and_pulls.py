@@ -24,13 +24,13 @@ from agg_fairseq.errors import UserError
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin import output_layer as layers
 from agg_fairseq.fairseq_plugin.models import build_model
-from agg_fairseq.functional import SmoothedLikelihood, chunked
+from agg_fairseq.functional import TERMS, SmoothedLikelihood, chunked
 from agg_fairseq.metrics.next_token import chunk_rows
 from agg_fairseq.names import unique_names
 from agg_fairseq.plots import style
 
 BATCHES = 50
-OTHER_LOSSES = ("label_smoothing", "ul_alpha", "adv_epsilon", "cosreg_gamma")
+OTHER_LOSSES = ("label_smoothing", *(term.option for term in TERMS))
 
 
 @torch.no_grad()

@@ -203,11 +203,12 @@ class GatedCriterion(FairseqCriterion):
                     head,
                     lambda features: loss(features, weight, target, bias, gates=gates, **options),
                 ), weight
-            if epsilon := loss.weights["adv_epsilon"]:
-                raise NoOutputLayer(
-                    f"which computes its logits in its own way, and --adv-epsilon {epsilon}; "
-                    "expected 0 for such a model"
-                )
+            for term in TERMS:
+                if loss.weights[term.option] and not (term.of_weight or term.takes_log_probs):
+                    raise NoOutputLayer(
+                        f"which computes its logits in its own way, and --{term.option.replace('_', '-')} "
+                        f"{loss.weights[term.option]}; expected 0 for such a model"
+                    )
             log_probs = gated_log_probs(model, net_input, head.layer, target, gates)
             if is_first and log_probs[:, :1].logsumexp(-1).abs().max() > 0.01:
                 raise NoOutputLayer("whose get_normalized_probs gives other sums than 1")
