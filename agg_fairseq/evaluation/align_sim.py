@@ -1,6 +1,7 @@
 """Similarity of the embeddings of words of two languages that were aligned."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from .. import metrics
@@ -55,11 +56,8 @@ def align_sim(
         }
     unrelated = metrics.orthogonal_align_sim(links, len(vocabulary.tokens))
     rows[ORTHOGONAL] = {"align_sim": metrics.group_means(unrelated, members)}
-    labeled = members.group_ids[links.tokens()]
-    rows[LABELED] = {"align_sim": {}}
-    for index, group in enumerate(members.names):
-        rows[LABELED]["align_sim"][group] = int(labeled.eq(index).sum())
-    rows[LABELED]["align_sim"]["total"] = len(labeled)
+    labeled = replace(members, group_ids=members.group_ids[links.tokens()])
+    rows[LABELED] = {"align_sim": labeled.sizes() | {"total": len(labeled.group_ids)}}
     settings = {
         "matrix": matrix_setting(models),
         "groups": GROUPINGS[groups],
@@ -69,6 +67,5 @@ def align_sim(
         "pairs": len(links.count),
         "labels": "symmetric",
     }
-    return Result(
-        rows, {"align_sim": (*members.names, "total")}, settings, {"groups": members.sizes()}
-    )
+    columns = {"align_sim": (*members.names, "total")}
+    return Result(rows, columns, settings, {"groups": members.sizes()})

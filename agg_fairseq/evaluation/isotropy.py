@@ -28,8 +28,7 @@ def isotropy(
         sizes, members = None, dict.fromkeys(GROUPS, torch.zeros(0, dtype=torch.int64))
     else:
         by_frequency = load_vocabulary(models, data, train_text).groups(groups)
-        sizes = by_frequency.sizes()
-        members = {group: by_frequency.members(group) for group in by_frequency.names}
+        sizes, members = by_frequency.sizes(), by_frequency.all_members()
     rows = {}
     for name, model in tqdm(models.items(), "isotropy", leave=False, disable=None):
         embedding = model.output_embedding

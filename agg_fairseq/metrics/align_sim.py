@@ -101,9 +101,9 @@ def orthogonal_align_sim(links: LinkCounts, vocabulary: int) -> Tensor:
 def group_means(values: Tensor, groups: FrequencyGroups) -> dict[str, float | None]:
     """The mean of the values (V,) that are not NaN, by group and as `total`; None if there are
     none."""
+    selected = {name: values[tokens] for name, tokens in groups.all_members().items()}
     means = {}
-    for name in (*groups.names, "total"):
-        selected = values if name == "total" else values[groups.members(name)]
-        mean = selected.nanmean().item()  # NaN of nothing but NaN
+    for name, of_group in (selected | {"total": values}).items():
+        mean = of_group.nanmean().item()  # NaN of nothing but NaN
         means[name] = None if math.isnan(mean) else mean
     return means

@@ -21,10 +21,13 @@ class FrequencyGroups:
         """The tokens of a group (n,), as ascending indices."""
         return (self.group_ids == self.names.index(name)).nonzero().squeeze(1)
 
+    def all_members(self) -> dict[str, Tensor]:
+        """The `members` of each group."""
+        return {name: self.members(name) for name in self.names}
+
     def sizes(self) -> dict[str, int]:
         """The number of tokens in each group."""
-        sizes = torch.bincount(self.group_ids + 1, minlength=len(self.names) + 1)
-        return dict(zip(self.names, sizes[1:].tolist(), strict=True))
+        return {name: len(tokens) for name, tokens in self.all_members().items()}
 
 
 def frequency_groups(counts: Tensor, *, excluded: Tensor | None = None) -> FrequencyGroups:
