@@ -52,14 +52,13 @@ class NextTokenStatistics:
         self.keep_positions = keep_positions
         # The column of each token: its group, or the last of G + 1 for a token in no group.
         self._columns = groups.group_ids.where(groups.group_ids >= 0, len(groups.names))  # V
-        columns, self._order = self._columns, None
-        if len(torch.unique_consecutive(columns)) > 8 * len(groups.names):
-            self._order = columns.argsort(stable=True)  # the tokens group by group
-            columns = columns[self._order]
-        self._runs = []  # of tokens in that order which are of one group
-        ends = torch.unique_consecutive(columns, return_counts=True)[1].cumsum(0).tolist()
-        for start, stop in zip([0, *ends], ends, strict=False):
-            self._runs.append((int(columns[start]), slice(start, stop)))
+        self._order = None
+        runs, sizes = torch.unique_consecutive(self._columns, return_counts=True)
+        if len(runs) > 8 * len(groups.names):
+            self._order = self._columns.argsort(stable=True)  # the tokens group by group
+            runs, sizes = torch.unique_consecutive(self._columns[self._order], return_counts=True)
+        # Columns and sizes of runs of tokens, in that order, which are of one group.
+        self._runs, self._sizes = runs.tolist(), sizes.tolist()
         vocabulary = len(self._columns)
         self.tokens = 0  # the number of positions
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # targets by token
@@ -89,12 +88,12 @@ class NextTokenStatistics:
             raise ValueError(f"expected (N, {len(self.counts)}) and (N,), got {found}")
         most, predicted = _largest(logits)
         gap = logits.gather(1, target[:, None]).squeeze(1).double() - most.double()
-        parts = [*self._exponentials(logits, most).unbind(1), gap]
-        parts += [predicted.double(), target.double()]
-        columns = torch.stack(parts, 1).cpu()  # at once, since this waits for a GPU
-        gap, (predicted, target) = columns[:, -3], columns[:, -2:].long().unbind(1)
-        top_probability = columns[:, :-3].sum(1).reciprocal()  # P of the predicted tokens
-        group_probs = columns[:, :-3] * top_probability[:, None]
+        others = torch.stack([gap, predicted.double(), target.double()], 1)  # N x 3
+        parts = torch.cat([self._exponentials(logits, most), others], 1)
+        sums, others = parts.cpu().tensor_split([-3], 1)  # at once, since this waits for a GPU
+        gap, (predicted, target) = others[:, 0], others[:, 1:].long().unbind(1)
+        top_probability = sums.sum(1).reciprocal()  # P of the predicted tokens
+        group_probs = sums * top_probability[:, None]
         nll = -(gap + top_probability.log())
         group_log_probs = group_probs.log()  # N x (G + 1); of no tokens, −∞
         for column in self._columns.unique().tolist():
@@ -102,8 +101,8 @@ class NextTokenStatistics:
             if len(small):
                 at = small.to(logits.device)
                 rows = logits[at].double() - most[at, None].double()
-                sums = rows.cpu()[:, self._columns == column].logsumexp(1)
-                group_log_probs[small, column] = sums + top_probability[small].log()
+                log_sums = rows.cpu()[:, self._columns == column].logsumexp(1)
+                group_log_probs[small, column] = log_sums + top_probability[small].log()
         group_nll = -group_log_probs.gather(1, self._columns[target][:, None]).squeeze(1)
         self.tokens += len(target)
         self.counts.index_add_(0, target, torch.ones_like(target))
@@ -203,8 +202,8 @@ class NextTokenStatistics:
             exponentials = (logits[part].to(dtype) - most[part, None]).exp_()
             if self._order is not None:
                 exponentials = exponentials.index_select(1, self._order)
-            for column, run in self._runs:
-                found[part, column] += exponentials[:, run].sum(1)
+            for column, run in zip(self._runs, exponentials.split(self._sizes, 1), strict=True):
+                found[part, column] += run.sum(1)
         return found
 
     def _kept(self) -> tuple[Tensor, Tensor]:
