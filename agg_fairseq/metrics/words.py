@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from .isotropy import row_chunks
+
 DECIMALS = 12  # of cosines, so that those that differ only by the order of a sum tie
-SLACK = 1e-4  # between a cosine and the k-th largest in float32, within which it is formed exactly
 
 
 def word_vectors(weight: Tensor, words: Sequence[Sequence[int]]) -> Tensor:
@@ -80,27 +81,15 @@ def nearest_neighbors(
         For each query, pairs of a row and its cosine, in [−1, 1], the nearest first.
     """
     directions = normalize(queries.detach().double(), dim=1, eps=torch.finfo(torch.float64).tiny)
-    # In float32, with an error far below SLACK; but for lengths that it would round to 0 or ∞.
-    rough, lengths = [], torch.linalg.vector_norm(weight.detach().float(), dim=1)  # V
-    is_odd = (lengths < 1e-15) | (lengths > 1e15)
-    for rows, row_lengths in zip(weight.detach().split(4096), lengths.split(4096), strict=True):
-        rough.append(directions.float() @ rows.float().t() / row_lengths)
+    parts = []
+    for rows in row_chunks(weight):
+        cosines = directions @ rows.t() / rows.norm(dim=1)  # Q x n; NaN for a row of zeros
+        cosines = cosines.round(decimals=DECIMALS).clamp(-1, 1)
+        parts.append(cosines.nan_to_num(nan=-torch.inf))
     nearest = []
-    for direction, query_cosines, left_out in zip(
-        directions, torch.cat(rough, 1), excluded, strict=True
-    ):
-        query_cosines = query_cosines.masked_fill_(is_odd, -torch.inf)
-        is_candidate = is_odd.clone()
+    for query_cosines, left_out in zip(torch.cat(parts, 1), excluded, strict=True):
         query_cosines[list(left_out)] = -torch.inf
-        least = query_cosines.topk(min(k, len(query_cosines))).values[-1] - SLACK
-        is_candidate |= (query_cosines >= least) & (query_cosines > -torch.inf)
-        is_candidate[list(left_out)] = False
-        candidates = is_candidate.nonzero().squeeze(1)
-        rows = weight.detach()[candidates].double()
-        exact = rows.norm(dim=1)
-        cosines = ((rows / exact[:, None]) @ direction).round(decimals=DECIMALS).clamp(-1, 1)
-        ranked = cosines.masked_fill_(exact == 0, -torch.inf).sort(descending=True, stable=True)
-        found = min(k, int((exact > 0).sum()))
-        indices = candidates[ranked.indices[:found]].tolist()
-        nearest.append(list(zip(indices, ranked.values[:found].tolist(), strict=True)))
+        cosines, indices = query_cosines.sort(descending=True, stable=True)
+        found = min(k, int(cosines.isfinite().sum()))
+        nearest.append(list(zip(indices[:found].tolist(), cosines[:found].tolist(), strict=True)))
     return nearest
