@@ -6,6 +6,7 @@ Parameters of these functions: checkpoints: models of fairseq or transformers ov
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,8 +37,7 @@ def projection(
     """
     members = {"tokens": slice(None)}
     if data is not None or train_text is not None:
-        by_frequency = load_vocabulary(checkpoints, data, train_text).groups(groups)
-        members = {name: by_frequency.members(name) for name in by_frequency.names}
+        members = load_vocabulary(checkpoints, data, train_text).groups(groups).all_members()
     projected, ranges = [], []
     for model in checkpoints.values():
         points = model.output_embedding.embeddings.principal_projection()  # V x 2
@@ -92,9 +92,9 @@ def similarity(
     Reference: Yu et al. (2021), Figs. 5 to 7.
     """
     vocabulary = load_vocabulary(checkpoints, data, train_text)
-    members = vocabulary.groups(groups)
+    members = vocabulary.groups(groups).all_members()
     rank = vocabulary.counts.argsort(descending=True, stable=True).argsort() + 1  # V
-    row_by_token = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
+    row_by_token = {token: row for row, token in enumerate(vocabulary.tokens)}
     words = list(map(find_word(row_by_token), words))
     for word in words:
         if word not in row_by_token:
@@ -103,17 +103,14 @@ def similarity(
             )
     size = len(checkpoints)
     figure, panels = style.new_panels(len(words) * size, size, width=3.8, height=3.0, sharey=True)
-    axes = iter(panels)
-    for word in words:
-        token = row_by_token[word]
-        for name, model in checkpoints.items():
-            axis, weight = next(axes), model.output_embedding.weight  # V x D
-            cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
-            points = {}
-            for group in members.names:
-                rows = members.members(group)
-                rows = rows[rows != token]
-                points[group] = (rank[rows].tolist(), cosines[rows].tolist())
-            style.scatter(axis, points)
-            style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank", ylabel="cosine")
+    pairs = itertools.product(words, checkpoints.items())
+    for axis, (word, (name, model)) in zip(panels, pairs, strict=True):
+        token, weight = row_by_token[word], model.output_embedding.weight  # V x D
+        cosines = torch.nn.functional.cosine_similarity(weight, weight[token][None], dim=1)  # V
+        points = {}
+        for group, rows in members.items():
+            rows = rows[rows != token]
+            points[group] = (rank[rows].tolist(), cosines[rows].tolist())
+        style.scatter(axis, points)
+        style.finish(axis, title=f"{word}, {name}", xlabel="frequency rank", ylabel="cosine")
     return style.finish_figure(figure)

@@ -7,7 +7,7 @@ Parameters of these functions: runs: checkpoints of each run, as `checkpoints_of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -35,17 +35,15 @@ def isotropy_over_updates(runs: Runs, data: str | Path, *, groups: str = "types"
     others = [group for group in members if group != "frequent"]
     titles = [f"I(W) {group}" for group in members]
     titles += [f"cosine, {group} and frequent" for group in others]
+
+    def measure(weight: Tensor) -> list[float]:
+        rows = {group: weight[tokens] for group, tokens in members.items()}
+        values = list(map(metrics.isotropy, rows.values()))
+        return values + [metrics.mean_cross_cosine(rows["frequent"], rows[one]) for one in others]
+
     figure, panels = style.new_panels(len(titles), width=4.0)
-    for index, (name, checkpoints) in enumerate(runs.items()):
-        updates, curves = [], [[] for _ in titles]
-        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
-            weight = checkpoint.output_embedding.weight
-            updates.append(checkpoint.updates)
-            rows = {group: weight[tokens] for group, tokens in members.items()}
-            values = [metrics.isotropy(rows[group]) for group in members]
-            values += [metrics.mean_cross_cosine(rows["frequent"], rows[one]) for one in others]
-            for curve, value in zip(curves, values, strict=True):
-                curve.append(value)
+    for index, (name, run) in enumerate(runs.items()):
+        updates, curves = _course(name, run, measure)
         for axis, curve in zip(panels, curves, strict=True):
             style.line(axis, index, updates, curve, name)
     for axis, title in zip(panels, titles, strict=True):
@@ -62,15 +60,14 @@ def inner_products_over_updates(
     Reference: Yu et al. (2021), Fig. 2.
     """
     members = _members(runs, data, groups)
+
+    def measure(weight: Tensor) -> list[float]:
+        return [metrics.mean_inner_product(weight[tokens]) for tokens in members.values()]
+
     figure, panels = style.new_panels(len(runs), width=4.0, sharey=True)
-    for axis, (name, checkpoints) in zip(panels, runs.items(), strict=True):
-        updates, curves = [], {group: [] for group in members}
-        for checkpoint in tqdm(checkpoints, name, leave=False, disable=None):
-            weight = checkpoint.output_embedding.weight
-            updates.append(checkpoint.updates)
-            for group, tokens in members.items():
-                curves[group].append(metrics.mean_inner_product(weight[tokens]))
-        for index, (group, curve) in enumerate(curves.items()):
+    for axis, (name, run) in zip(panels, runs.items(), strict=True):
+        updates, curves = _course(name, run, measure)
+        for index, (group, curve) in enumerate(zip(members, curves, strict=True)):
             style.line(axis, index, updates, curve, group)
         style.finish(axis, title=name, xlabel="updates", ylabel="mean inner product")
     return style.finish_figure(figure)
@@ -82,8 +79,18 @@ def _members(runs: Runs, data: str | Path, groups: str) -> dict[str, Tensor]:
     for checkpoints in runs.values():
         for checkpoint in checkpoints:
             models[str(checkpoint)] = checkpoint
-    by_frequency = load_vocabulary(models, data).groups(groups)
-    return {group: by_frequency.members(group) for group in by_frequency.names}
+    return load_vocabulary(models, data).groups(groups).all_members()
+
+
+def _course(
+    name: str, run: Sequence[Checkpoint], measure: Callable[[Tensor], list[float]]
+) -> tuple[list[int], list[tuple[float, ...]]]:
+    """The updates of the checkpoints of a run, and at these a curve for each value of W (V, D)."""
+    updates, values = [], []
+    for checkpoint in tqdm(run, name, leave=False, disable=None):
+        updates.append(checkpoint.updates)
+        values.append(measure(checkpoint.output_embedding.weight))
+    return updates, list(zip(*values, strict=True))
 
 
 def _draw(panels: Mapping[str, style.Axes], logs: Logs, value: str, expected: str) -> None:
@@ -108,21 +115,15 @@ def rare_tokens(logs: Logs) -> style.Figure:
     Reference: Yu et al. (2022), Fig. 4.
     """
     figure, (axis,) = style.new_panels()
-    panels = {"train_inner": axis}
-    _draw(panels, logs, "rare_tokens", "the log of a run with --criterion agg")
+    _draw({"train_inner": axis}, logs, "rare_tokens", "the log of a run with --criterion agg")
     style.finish(axis, xlabel="updates", ylabel="rare tokens", ylim=(0, None))
     return style.finish_figure(figure)
 
 
 def learning_curves(logs: Logs) -> style.Figure:
     """Draws the perplexity of the training batches and of the split `valid` over the updates."""
-    figure, panels = style.new_panels(2, width=4.4)
-    _draw(
-        dict(zip(("train_inner", "valid"), panels, strict=True)),
-        logs,
-        "ppl",
-        "a log of fairseq-train",
-    )
-    for axis, title in zip(panels, ("training", "valid"), strict=True):
+    figure, (training, valid) = style.new_panels(2, width=4.4)
+    _draw({"train_inner": training, "valid": valid}, logs, "ppl", "a log of fairseq-train")
+    for axis, title in ((training, "training"), (valid, "valid")):
         style.finish(axis, title=title, xlabel="updates", ylabel="perplexity", yscale="log")
     return style.finish_figure(figure)
