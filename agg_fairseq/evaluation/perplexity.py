@@ -50,17 +50,14 @@ def perplexity(
         geometry: measures of the output embedding, by group; IsoScore alone is that of all rows.
     """
     check_row_names(models, HUMAN, UNIGRAM)
+    texts = [text] if calibrate is None else [text, calibrate]
     vocabularies = text.load_vocabularies(models)
     embedded = _embedded(models)
     grouped, first, sizes = {}, {}, {}  # by vocabulary; the statistics of its first model
     for vocabulary in dict.fromkeys(vocabularies.values()):
         grouped[vocabulary] = _groups(vocabulary, groups, occurrences_in, tokens, as_published)
-        if calibrate is not None:
-            calibrate.check(vocabulary)
-        sizes[vocabulary] = text.check(vocabulary)
-    scored = [(text, text.settings(models, vocabulary))]
-    if calibrate is not None:
-        scored.append((calibrate, calibrate.settings(models, vocabulary)))
+        sizes[vocabulary], *_ = [one.check(vocabulary) for one in texts]
+    text_settings = [one.settings(models, vocabulary) for one in texts]
     torch_device = find_device(device)
 
     rows: dict[str, dict[str, Any]] = {}
@@ -73,7 +70,7 @@ def perplexity(
                 members,
                 keep_positions=calibrate is not None,
             )
-            for one, settings in scored
+            for one, settings in zip(texts, text_settings, strict=True)
         ]
         before = first.setdefault(vocabulary, statistics)
         if not torch.equal(statistics.counts, before.counts):
@@ -93,7 +90,7 @@ def perplexity(
             rows[name] |= _embedding_row(model, moved_from, members, geometry)
     settings = {
         "split": text.name,
-        **scored[0][1],
+        **text_settings[0],
         "calibrated-on": None if calibrate is None else calibrate.name,
         "groups": grouping,
         "moved-from": None if moved_from is None else str(moved_from),
@@ -114,7 +111,7 @@ def perplexity(
         "targets": ",".join([str(statistics.tokens), *shares]),
         **settings,
     }
-    shown = set(NEXT_TOKENS).union(*rows.values())
+    shown = set(NEXT_TOKENS).union(*rows.values()) - set(Geometry._fields).difference(geometry)
     columns = {**NEXT_TOKENS, **PER_TEXT, **CALIBRATED, **MOVED}
     columns = {metric: keys for metric, keys in columns.items() if metric in shown}
     return Result(rows, add_groups(columns, members.names), settings, facts)
@@ -187,15 +184,15 @@ def _embedding_row(
 ) -> dict[str, Any]:
     """The values of a row that are of the output embedding."""
     row: dict[str, Any] = {"matrix": model.output_embedding.description}
+    tokens_by_group = members.all_members()
     if [*geometry] == ["isoscore"]:
         row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
     elif geometry:
-        row |= geometry_by_group(model, {group: members.members(group) for group in members.names})
+        row |= geometry_by_group(model, tokens_by_group)
     if moved_from is not None:  # ‖W − W₀‖ / ‖W₀‖ over the rows of each group
         before, row["moved"] = moved_from.output_embedding.weight, {}
         moved, norms = (model.output_embedding.weight - before).norm(dim=1), before.norm(dim=1)  # V
-        for group in members.names:
-            tokens = members.members(group)
+        for group, tokens in tokens_by_group.items():
             ratio = moved[tokens].norm() / norms[tokens].norm()
             row["moved"][group] = ratio.item() if len(tokens) else None
     return row

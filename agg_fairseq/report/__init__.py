@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import __version__, evaluation, metrics, plots
+from .. import __version__, evaluation, plots
 from ..checkpoints import Checkpoint
 from ..columns import METRICS, column_titles, is_marked
 from ..errors import UserError
@@ -103,18 +103,22 @@ def write_report(
             f"--baseline: found {baseline!r}; expected the name of a run: {', '.join(runs)}"
         )
     checkpoints = {name: Checkpoint(folder) for name, folder in runs.items()}
-    load_vocabulary(checkpoints, data)  # they are of one task, and the data is theirs
+    # they are of one task, and the data is theirs
+    languages = load_vocabulary(checkpoints, data).languages
     models = models_of_runs(checkpoints)
     base = next(title for title, by_seed in models.items() if baseline in by_seed.values())
     sections: dict[str, list[Block]] = {}
     errors: list[UserError] = []
 
     @contextmanager
-    def section(title: str) -> Iterator[list[Block]]:
-        """A section to fill with blocks; if that fails, it has the error instead."""
+    def section(title: str) -> Iterator[list[Block | Result]]:
+        """A section to fill with blocks and results; if that fails, it has the error instead."""
+        found: list[Block | Result] = []
         blocks = sections[title] = []
         try:
-            yield blocks
+            yield found
+            for block in found:
+                blocks += compared(block, models, base) if isinstance(block, Result) else [block]
         except UserError as error:  # the other sections are worth having
             blocks[:] = [f"error: {error}"]
             errors.append(error)
@@ -123,18 +127,16 @@ def write_report(
         blocks += settings_and_commands(checkpoints)
     with section("Learning curves") as blocks:
         blocks.append(learning_curves(checkpoints))
-    if checkpoints[baseline].languages is None:
+    if languages is None:
         with section("Perplexity and predictions") as blocks:
             text = evaluation.BinarizedText(data, split)
             has_valid = split != "valid" and Path(data, "valid.idx").is_file()
             valid = evaluation.BinarizedText(data, "valid") if has_valid else None
+            # another section has the geometry
             result = evaluation.perplexity(
                 checkpoints, text, calibrate=valid, geometry=(), device=device
             )
-            columns = dict(result.columns)
-            for metric in metrics.Geometry._fields:  # another section has those of embeddings
-                columns.pop(metric, None)
-            blocks += compared(replace(result, columns=columns), models, base)
+            blocks.append(result)
         with section("Generated texts") as blocks:
             result, samples = generated_texts(checkpoints, data, split, max_texts, device)
             caption = (
@@ -142,12 +144,12 @@ def write_report(
                 "next 20% and last 10%."
             )
             shares = plots.token_shares({"the generated texts": result})
-            blocks += [*compared(result, models, base), picture(shares, caption), samples]
+            blocks += [result, picture(shares, caption), samples]
     else:
         with section("Translations") as blocks:
-            blocks += translations(checkpoints, data, split, models, base)
+            blocks.append(translations(checkpoints, data, split, languages[1]))
     with section("Embeddings") as blocks:
-        blocks += compared(evaluation.isotropy(checkpoints, data), models, base)
+        blocks.append(evaluation.isotropy(checkpoints, data))
         plane = (
             "Token embeddings in the plane of their first two singular directions, at most 2,000 "
             "of each group."
@@ -157,8 +159,7 @@ def write_report(
         blocks.append(picture(plots.singular_values(checkpoints), values))
     if results:
         with section("Other results") as blocks:
-            for result in results:
-                blocks += compared(result, models, base)
+            blocks += results
     written = f"agg-fairseq {__version__} report, {time.strftime('%Y-%m-%d %H:%M')}"
     html = page(
         sections,
@@ -191,13 +192,15 @@ def settings_and_commands(checkpoints: Mapping[str, Checkpoint]) -> list[Block]:
     return blocks
 
 
+def files_of_runs(checkpoints: Mapping[str, Checkpoint], file: str) -> dict[str, Path]:
+    """The files of this name in the folders of the runs that have it."""
+    paths = {name: checkpoint.path.with_name(file) for name, checkpoint in checkpoints.items()}
+    return {name: path for name, path in paths.items() if path.is_file()}
+
+
 def learning_curves(checkpoints: Mapping[str, Checkpoint]) -> Block:
     """Those of the runs that have a log."""
-    logs = {}
-    for name, checkpoint in checkpoints.items():
-        log = checkpoint.path.parent / LOG
-        if log.is_file():
-            logs[name] = log
+    logs = files_of_runs(checkpoints, LOG)
     if not logs:
         return f"No run has a log; train with --log-format json --log-file SAVE_DIR/{LOG}."
     caption = "Perplexity over the updates, of training batches and of the validation split."
@@ -242,28 +245,17 @@ def page(sections: Mapping[str, Sequence[Block]], **texts: str | Sequence[str]) 
 
 
 def translations(
-    checkpoints: Mapping[str, Checkpoint],
-    data: str | Path,
-    split: str,
-    models: Mapping[str, Mapping[str, str]],
-    baseline: str,
-) -> list[Block]:
+    checkpoints: Mapping[str, Checkpoint], data: str | Path, split: str, language: str
+) -> Result | str:
     """BLEU of the logs of `fairseq-generate` in the folders of runs, and sacreBLEU where the data was
     prepared with the untokenized `reference` beside it."""
-    logs, language = {}, None
-    for name, checkpoint in checkpoints.items():
-        _, language = checkpoint.languages or (None, None)
-        log = checkpoint.path.parent / TRANSLATIONS
-        if log.is_file():
-            logs[name] = log
+    logs = files_of_runs(checkpoints, TRANSLATIONS)
     if not logs:
-        return [f"No run has translations; run fairseq-generate … > RUN/{TRANSLATIONS} 2>&1."]
+        return f"No run has translations; run fairseq-generate … > RUN/{TRANSLATIONS} 2>&1."
     reference = Path(data).parent / "reference" / f"{split}.{language}"
     if reference.is_file():  # of scripts/wmt14_en_de/prepare.sh, and so tokenized by Moses
-        result = evaluation.bleu(logs, reference=reference, moses=language)
-    else:
-        result = evaluation.bleu(logs)
-    return compared(result, models, baseline)
+        return evaluation.bleu(logs, reference=reference, moses=language)
+    return evaluation.bleu(logs)
 
 
 def generated_texts(
@@ -323,8 +315,7 @@ def compared(
         for model, value in values.items():
             base = None if model == baseline else values.get(baseline)
             cells.append(compare(judged, value, base, human))
-        for row in others:
-            cells.append(result.cell(row, metric, key))
+        cells += [result.cell(row, metric, key) for row in others]
         measure = metric if len(result.columns[metric]) > 2 else ""
         tables.setdefault(measure, []).append(cells)
     blocks: list[Block] = []
@@ -333,16 +324,11 @@ def compared(
             blocks = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}."]
     header = ["", *models, *map(str, others)]
     for rows in tables.values():
-        blocks.append(without_empty_columns(Table(header, rows)))
+        columns = zip(header, *rows, strict=True)
+        shown = [column for column in columns if set(column[1:]) != {UNDEFINED}]
+        titles, *cells_by_row = zip(*shown, strict=True)
+        blocks.append(Table(titles, cells_by_row))
     return [*blocks, Signature(result.signature)]
-
-
-def without_empty_columns(table: Table) -> Table:
-    """A table without columns that have no value."""
-    columns = zip(table.header, *table.rows, strict=True)
-    kept = [column for column in columns if set(column[1:]) != {UNDEFINED}]
-    header, *rows = zip(*kept, strict=True)
-    return Table(header, rows)
 
 
 def picture(figure: plots.style.Figure, caption: str) -> Picture:
