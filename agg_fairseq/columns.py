@@ -157,10 +157,12 @@ METRICS = {
 
 Columns = Mapping[str, Sequence[str]]
 """Columns of a table: by the name of a metric its keys, or `[""]` if it has none."""
+GROUPS = ("frequent", "medium", "rare")  # those of `names`
+WITH_TOTAL = (*GROUPS, "total")
 NEXT_TOKENS: Columns = {
     **dict.fromkeys(
         ("perplexity", "group_perplexity", "within_perplexity", "unique_predictions", "isotropy"),
-        ("frequent", "medium", "rare", "total"),
+        WITH_TOTAL,
     ),
     **dict.fromkeys(("mean_cosine", "isotropy_centered", "mean_share", "isoscore"), ("total",)),
     "expected_over_observed": ("rare",),
@@ -170,13 +172,11 @@ CALIBRATED: Columns = {
     "calibrated_perplexity": ("total", "rare"),
     "calibrated_expected_over_observed": ("rare",),
 }
-MOVED: Columns = {"moved": ("frequent", "medium", "rare")}
+MOVED: Columns = {"moved": GROUPS}
 """Columns of `evaluation.perplexity`; PER_TEXT, of a `PlainText`; CALIBRATED, if offsets are fitted;
 MOVED, with a model that others began as."""
 EMBEDDINGS: Columns = {
-    **dict.fromkeys(
-        ("isotropy", "isotropy_centered", "isoscore"), ("frequent", "medium", "rare", "total")
-    ),
+    **dict.fromkeys(("isotropy", "isotropy_centered", "isoscore"), WITH_TOTAL),
     **dict.fromkeys(("mean_cosine", "mean_cosine_centered", "mean_share"), ("total",)),
     **dict.fromkeys(("isotropy_both_signs", "rare_frequent_cosine"), ("",)),
     "singular_value": ("σ2", "σ10", "median σ", "smallest σ"),
@@ -193,15 +193,12 @@ TRANSLATIONS: Columns = dict.fromkeys(
      "sacrebleu_ratio", "sentences"), ("",)
 )  # fmt: skip
 """Columns of `evaluation.bleu`."""
-CALIBRATION: Columns = {
-    "perplexity": ("frequent", "medium", "rare", "total"),
-    "expected_over_observed": ("rare",),
-}
+CALIBRATION: Columns = {"perplexity": WITH_TOTAL, "expected_over_observed": ("rare",)}
 """Columns of `evaluation.calibrate`."""
 # Most others are changed by a constant on the logits of a group or by a shift of all embeddings.
 COMPARED: Columns = {
     "perplexity": ("total",),
-    "within_perplexity": ("frequent", "medium", "rare"),
+    "within_perplexity": GROUPS,
     "expected_over_observed": ("rare",),
     "isoscore": ("total",),
     **CALIBRATED,
@@ -213,8 +210,7 @@ COMPARED: Columns = {
 def is_marked(metric: str, key: str) -> bool:
     """Whether a report marks a better value of a column: of next tokens and embeddings only total,
     within and calibrated perplexities, since others change without any gain."""
-    geometry = ("isotropy_both_signs", "mean_cosine_centered", "singular_value")
-    if metric in NEXT_TOKENS or metric in geometry:
+    if metric in NEXT_TOKENS or metric in EMBEDDINGS:
         return metric == "within_perplexity" or (metric, key) == ("perplexity", "total")
     return True
 
@@ -225,7 +221,7 @@ def add_groups(columns: Columns, names: Sequence[str]) -> Columns:
     rarest, found = names[:3][-1], {}
     for metric, keys in columns.items():
         found[metric] = [rarest if key == "rare" else key for key in keys]
-        if keys[:3] == ("frequent", "medium", "rare"):
+        if keys[:3] == GROUPS:
             found[metric][:3] = names
     return found
 
