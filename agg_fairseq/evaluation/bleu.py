@@ -77,12 +77,12 @@ def bleu(
             tokenized = tokenized_bleu(log.tokens, log.references, split=is_german)
             settings["bleu"] = f"{'compounds-split,' * is_german}[{tokenized.signature}]"
         if references is not None:
-            (texts, how), own = (log.texts, "as-generated"), log.references
+            texts, own, how = log.texts, log.references, "as-generated"
             if moses is not None:
-                (texts, how), (own, _) = _detokenized(texts, moses), _detokenized(own, moses)
+                texts, own = _detokenized(texts, moses), _detokenized(own, moses)
+                how = f"sacremoses-{metadata.version('sacremoses')}-{moses}"
             if log is first:
-                same = corpus_bleu(own, references, tokenize=tokenize)
-                _check_reference(reference, log.path, same, len(own))
+                _check_reference(reference, log, corpus_bleu(own, references, tokenize=tokenize))
             plain = corpus_bleu(texts, references, tokenize=tokenize)
             settings["sacrebleu"] = f"{how},[{plain.signature}]"
         rows[name] = {
@@ -112,23 +112,22 @@ def _check(log: Translations) -> None:
         )
 
 
-def _check_reference(reference: str | Path | None, log: str, same: Bleu, lines: int) -> None:
+def _check_reference(reference: str | Path | None, log: Translations, same: Bleu) -> None:
     """Raises UserError for another text than that of a log, by the score of its T lines, if these have
     4-grams on average."""
-    if same.score < SAME_TEXT and same.hypothesis_length >= 4 * lines:
+    if same.score < SAME_TEXT and same.hypothesis_length >= 4 * len(log.references):
         raise UserError(
-            f"{reference}: found a sacreBLEU of {same.score:.2f} with the T-… lines of {log}; "
+            f"{reference}: found a sacreBLEU of {same.score:.2f} with the T-… lines of {log.path}; "
             "expected the target side of the split, and --tokenize for a language without spaces"
         )
 
 
-def _detokenized(lines: list[str], language: str) -> tuple[list[str], str]:
-    """Moses tokens as plain text, and what the signature says of it."""
+def _detokenized(lines: list[str], language: str) -> list[str]:
+    """Moses tokens as plain text."""
     from sacremoses import MosesDetokenizer
 
     detokenizer = MosesDetokenizer(lang=language)
-    texts = [detokenizer.detokenize(line.split()) for line in lines]
-    return texts, f"sacremoses-{metadata.version('sacremoses')}-{language}"
+    return [detokenizer.detokenize(line.split()) for line in lines]
 
 
 def _columns(measure: str, score: Bleu | None) -> dict[str, Any]:

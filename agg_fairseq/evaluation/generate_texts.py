@@ -171,8 +171,8 @@ def _blocks(
 def _lines(
     path: str | Path, dictionary: Any, tokenizer: TokenizerOptions, most: int | None
 ) -> tuple[list[Tensor], dict[str, Any]]:
-    """The lines of a text as prefixes (P,), and their settings. Blank lines at the end are left
-    out; UserError for another line without known tokens."""
+    """The first lines of a text as prefixes (P,), and their settings. Blank lines at the end are
+    left out; UserError for another line without known tokens."""
     lines = list(tokenizer.encode_lines(path, dictionary))
     while lines and not lines[-1]:
         lines.pop()
@@ -182,6 +182,7 @@ def _lines(
                 f"{path}, line {number}: found no token of the dictionary; expected a prefix; "
                 "check --bpe"
             )
-    unknown = sum(tokens.count(dictionary.unk()) for tokens in lines[:most])
+    lines = lines[:most]
+    unknown = sum(tokens.count(dictionary.unk()) for tokens in lines)
     settings = {"prefixes": Path(path).name, "bpe": tokenizer.bpe, "<unk>": unknown}
-    return list(map(torch.tensor, lines[:most])), settings | {"texts": len(lines[:most])}
+    return list(map(torch.tensor, lines)), settings | {"texts": len(lines)}

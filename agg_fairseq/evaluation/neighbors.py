@@ -43,14 +43,13 @@ def neighbors(
             )
 
     def describe(index: int) -> dict[str, Any]:
-        token = vocabulary.tokens[index]
-        described = {"token": token, "readable": word_tokenizer.readable(token), "index": index}
-        described |= {"count": None, "group": None}
+        token, count, group = vocabulary.tokens[index], None, None
         if members is not None:
-            described["count"] = int(vocabulary.counts[index])
+            count = int(vocabulary.counts[index])
             if members.group_ids[index] >= 0:
-                described["group"] = members.names[members.group_ids[index]]
-        return described
+                group = members.names[members.group_ids[index]]
+        named = {"token": token, "readable": word_tokenizer.readable(token), "index": index}
+        return named | {"count": count, "group": group}
 
     nearest = {}
     for name, model in models.items():

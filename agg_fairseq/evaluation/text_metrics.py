@@ -72,8 +72,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             row["ms_jaccard"] = by_order(metrics.ms_jaccard(row_texts, references))
         if len(row_texts) > 1:
             row["self_bleu"] = by_order(metrics.self_bleu(row_texts))
-        if groups is not None and any(row_texts):
-            tokens = list(itertools.chain(*row_texts))
+        tokens = list(itertools.chain(*row_texts))
+        if groups is not None and tokens:
             unknown = [token for token in tokens if token not in dictionary]
             if unknown:
                 raise UserError(

@@ -27,9 +27,7 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     _refuse_strings(texts)
     scores = []
     for order in range(1, max_order + 1):
-        text_scores = []
-        for text in texts:
-            text_scores.append(len(set(ngrams(text, order))) / max(1, len(text)))
+        text_scores = [len(set(ngrams(text, order))) / max(1, len(text)) for text in texts]
         scores.append(math.fsum(text_scores) / len(texts))
     return scores
 
