@@ -12,4 +12,4 @@ Reference: Östling and Tiedemann (2016).
 
 from .options import calling
 
-add_arguments, run = calling("evaluation.align", "align_split")
+add_arguments, run = calling("evaluation.alignments", "align_split")

@@ -13,4 +13,4 @@ Reference: Yu et al. (2021), Eqs. 16 and 17, Table 3.
 
 from .options import MODELS, calling
 
-add_arguments, run = calling("evaluation.align_sim", "align_sim", MODELS)
+add_arguments, run = calling("evaluation.alignments", "align_sim", MODELS)

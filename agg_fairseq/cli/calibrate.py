@@ -11,4 +11,4 @@ before and after. Nothing changes within a group. AGG needs this most.
 
 from .options import MODEL, calling
 
-add_arguments, run = calling("evaluation.calibration", "calibrate", MODEL)
+add_arguments, run = calling("evaluation.perplexity", "calibrate", MODEL)

@@ -109,7 +109,7 @@ REPLACED = {
 class Function:
     """A function of this package, or a dataclass."""
 
-    module: str  # such as `evaluation.align`
+    module: str  # such as `evaluation.bleu`
     name: str
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:

@@ -24,15 +24,13 @@ Shared arguments:
 
 from ..data.subwords import TokenizerOptions
 from ..result import Result
-from .align import align_split
-from .align_sim import align_sim
+from .alignments import align_sim, align_split
 from .bleu import bleu
-from .calibration import calibrate
 from .generate_texts import generate_texts
 from .group_shares import group_shares
 from .isotropy import isotropy
 from .neighbors import neighbors
-from .perplexity import perplexity
+from .perplexity import calibrate, perplexity
 from .scoring import BinarizedText, PlainText
 from .text_metrics import text_metrics
 from .word_similarity import word_similarity

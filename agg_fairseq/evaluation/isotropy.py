@@ -66,9 +66,9 @@ def geometry_by_group(
     """`metrics.Geometry` of the output embedding, centered at its mean row: each field by group and
     as `total`, None where it is not defined."""
     weight, embeddings = model.output_embedding.weight, model.output_embedding.embeddings
-    fields: dict[str, dict[str, float | None]] = {name: {} for name in metrics.Geometry._fields}
+    fields = {name: {} for name in metrics.Geometry._fields}
     for group in (*members, "total"):
-        measured: dict[str, float] = {}
+        measured = {}
         if group == "total":
             measured = embeddings.geometry()._asdict()
         elif len(rows := weight[members[group]]):

@@ -9,16 +9,20 @@ from typing import Any
 import torch
 
 from ..checkpoints import Checkpoint, EmbeddingSource, Models
-from ..checkpoints.with_bias import LAYER
-from ..columns import CALIBRATED, MOVED, NEXT_TOKENS, PER_TEXT, add_groups
+from ..checkpoints.with_bias import LAYER, write_with_bias
+from ..columns import CALIBRATED, CALIBRATION, MOVED, NEXT_TOKENS, PER_TEXT, add_groups
 from ..data.vocabulary import Vocabulary
 from ..errors import UserError
+from ..files import check_writable
 from ..metrics import FrequencyGroups, Geometry, NextTokenStatistics, isoscore
 from ..names import GROUPINGS, HUMAN, UNIGRAM
 from ..result import Result
-from .inputs import check_row_names, find_device, matrix_setting
+from .inputs import check_row_names, find_device, load_vocabulary, matrix_setting
 from .isotropy import geometry_by_group
-from .scoring import Text
+from .scoring import BinarizedText, Text
+
+WITH_BIAS = {"transformer_lm": "transformer_lm_unigram", "transformer": "transformer_unigram"}
+"""Models, and the same with a log-unigram bias."""
 
 
 def perplexity(
@@ -60,7 +64,7 @@ def perplexity(
     text_settings = [one.settings(models, vocabulary) for one in texts]
     torch_device = find_device(device)
 
-    rows: dict[str, dict[str, Any]] = {}
+    rows = {}
     for name, model in models.items():
         vocabulary = vocabularies[name]
         members, grouping = grouped[vocabulary]
@@ -91,9 +95,9 @@ def perplexity(
     settings = {
         "split": text.name,
         **text_settings[0],
-        "calibrated-on": None if calibrate is None else calibrate.name,
+        "calibrated-on": calibrate and calibrate.name,
         "groups": grouping,
-        "moved-from": None if moved_from is None else str(moved_from),
+        "moved-from": moved_from and str(moved_from),
         "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(embedded)}",
     }
     if len(grouped) > 1:
@@ -124,8 +128,7 @@ def _next_token_row(
     sizes: tuple[int, int, int] | None,
 ) -> dict[str, Any]:
     """The values of a row that are of the predictions; `sizes`: tokens, words and bytes of a text."""
-    row: dict[str, Any] = {"path": str(model), "matrix": None, "tokens": statistics.tokens}
-    row["criterion"] = {}
+    row = {"path": str(model), "matrix": None, "tokens": statistics.tokens, "criterion": {}}
     if isinstance(model, Checkpoint):
         row["criterion"] = model.options("criterion")
         if (classes := model.parameters.get(f"{LAYER}.class_weight")) is not None:
@@ -183,7 +186,7 @@ def _embedding_row(
     geometry: Collection[str],
 ) -> dict[str, Any]:
     """The values of a row that are of the output embedding."""
-    row: dict[str, Any] = {"matrix": model.output_embedding.description}
+    row = {"matrix": model.output_embedding.description}
     tokens_by_group = members.all_members()
     if [*geometry] == ["isoscore"]:
         row["isoscore"] = {"total": isoscore(model.output_embedding.weight)}
@@ -196,3 +199,67 @@ def _embedding_row(
             ratio = moved[tokens].norm() / norms[tokens].norm()
             row["moved"][group] = ratio.item() if len(tokens) else None
     return row
+
+
+def calibrate(
+    model: Checkpoint,
+    data: str | Path,
+    output: str | Path,
+    *,
+    split: str = "valid",
+    occurrences_in: str | Path | None = None,
+    share: float = 1.0,
+    force: bool = False,
+    max_tokens: int | None = None,
+    device: str | None = None,
+) -> Result:
+    """Saves an offset per group of tokens as the bias of the output layer, so that a model expects
+    each group as often as it appears in the split.
+
+    Args:
+        model: a `transformer_lm` or `transformer`, with a log-unigram bias or without.
+        output: model to write, with a log-unigram bias.
+        split: the split to fit on; not the one that the model is compared on.
+        occurrences_in: group tokens instead by how often they occur in the training split of this
+            folder: 100 times or more, 1 to 99 times, or never.
+        share: share of the offsets that is added; below 1, groups come only nearer to how often they
+            appear.
+
+    Reference: none (docs/which-cure.md).
+    """
+    from ..fairseq_plugin.models.from_checkpoint import model_name  # imports fairseq
+
+    check_writable(output, model.path, replace=force)
+    name = model_name(model)
+    is_known = name in {*WITH_BIAS, *WITH_BIAS.values()}
+    if not is_known or model.options("model").get("adaptive_softmax_cutoff") is not None:
+        raise UserError(
+            f"{model}: found a model {name}; expected a transformer_lm or transformer with one softmax"
+        )
+    text = BinarizedText(data, split, max_tokens=max_tokens)
+    models = {"calibrating": model}
+    vocabulary = load_vocabulary(models, data)
+    text.check(vocabulary)
+    groups = vocabulary.groups("types", occurrences_in)
+    text_settings = text.settings(models, vocabulary)
+    chunks = text.score(model, vocabulary, text_settings, find_device(device))
+    statistics = NextTokenStatistics.of(chunks, groups, keep_positions=True)
+    offsets = share * statistics.fit_offsets()
+
+    # (V,); the last, of index −1, is of no group
+    shift = torch.cat([offsets, offsets.new_zeros(1)])[groups.group_ids]
+    write_with_bias(model, output, shift, vocabulary.counts, name, WITH_BIAS.get(name, name))
+    uncalibrated = statistics.compute()
+    rows = {
+        "as it was": {measure: uncalibrated[measure] for measure in CALIBRATION},
+        "calibrated": statistics.calibrated(offsets),
+    }
+    settings = {
+        "fitted-on": split,
+        "targets": statistics.tokens,
+        **text_settings,
+        "share": share,
+        "occurrences-in": occurrences_in and str(occurrences_in),
+    }
+    facts = {"offsets": dict(zip(groups.names, offsets.tolist(), strict=True))}
+    return Result(rows, add_groups(CALIBRATION, groups.names), settings, facts)
