@@ -91,7 +91,7 @@ def bleu(
             **_columns("bleu", tokenized),
             **_columns("sacrebleu", plain),
         }
-    facts = {"reference": None if reference is None else str(reference)}
+    facts = {"reference": reference and str(reference)}
     return Result(rows, TRANSLATIONS, settings, facts)
 
 

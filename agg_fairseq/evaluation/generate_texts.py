@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -127,27 +128,24 @@ def _continue(
     draws: Tensor | None,
     topk: int | None,
     batch_size: int,
-) -> list[Tensor]:
-    """The continuation (L,) of each prefix, those of about the same length at a time."""
+) -> Tensor:
+    """The continuations (N, L) of prefixes, those of about the same length at a time."""
     device = next(network.parameters()).device
-    continued = {}
-    numbers = sorted(range(len(prefixes)), key=lambda number: len(prefixes[number]))
-    starts = range(0, len(prefixes), batch_size)
-    for start in tqdm(starts, "continuing", leave=False, disable=None):
-        batch = numbers[start : start + batch_size]
+    lengths, texts = torch.tensor(list(map(len, prefixes))), []
+    order = lengths.argsort(stable=True)
+    for batch in tqdm(order.split(batch_size), "continuing", leave=False, disable=None):
         parts = [prefixes[number] for number in batch]
-        lengths = torch.tensor(list(map(len, parts)))
-        texts = continuation(
+        continued = continuation(
             network,
             pad_sequence(parts, batch_first=True, padding_value=dictionary.pad()).to(device),
             length,
-            lengths=lengths if len(lengths.unique()) > 1 else None,
+            lengths=lengths[batch] if len(lengths[batch].unique()) > 1 else None,
             draws=None if draws is None else draws[batch].to(device),
             topk=topk,
             forbidden=(dictionary.pad(), dictionary.bos()),
         )
-        continued.update(zip(batch, texts.cpu(), strict=True))
-    return [continued[number] for number in range(len(prefixes))]
+        texts.append(continued.cpu())
+    return torch.cat(texts)[order.argsort()]
 
 
 def _blocks(
@@ -155,15 +153,14 @@ def _blocks(
 ) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Any], int]:
     """Prefixes and references (N, …) of blocks of a split, one after the other; their settings; the
     number of tokens that are in no block."""
-    parts = []
-    for part in read_tokens(folders(data)[0] / split, dictionary):
-        parts.append(torch.from_numpy(part.astype("int64")))
+    parts = list(read_tokens(folders(data)[0] / split, dictionary))
     size, tokens = sum(lengths), sum(map(len, parts))
     if tokens < size:
         raise UserError(
             f"{split}: found {tokens} tokens; expected at least {size}; lower --prefix-length"
         )
-    blocks = torch.cat(parts)[: tokens // size * size].view(-1, size)[:most]  # N x (P + L)
+    text = torch.from_numpy(np.concatenate(parts).astype("int64"))
+    blocks = text[: tokens // size * size].view(-1, size)[:most]  # N x (P + L)
     settings = {"split": split, "texts": len(blocks), "prefix": lengths[0]}
     return *blocks.split(lengths, dim=1), settings, tokens - blocks.numel()
 

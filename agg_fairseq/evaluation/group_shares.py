@@ -133,7 +133,7 @@ def _row(
     """The measures of the tokens (V,) bool, except that of β₂."""
     group_counts = counts[is_member]
     types, occurrences = len(group_counts), int(group_counts.sum())
-    row: dict[str, Any] = {
+    row = {
         "types": types,
         "fewest": int(group_counts.min()) if types else None,
         "most": int(group_counts.max()) if types else None,

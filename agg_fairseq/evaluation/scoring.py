@@ -125,11 +125,13 @@ class PlainText:
 
     def load_vocabularies(self, models: Models) -> dict[str, TokenizerVocabulary]:
         """The vocabulary of each model, one object for models with the same tokens."""
-        found: dict[str, TokenizerVocabulary] = {}
+        found = {}
         for name, model in models.items():
             vocabulary = load_vocabulary({name: model}, None)
             same = [one for one in found.values() if one.tokens == vocabulary.tokens]
-            found[name] = same[0] if same else load_vocabulary({name: model}, None, self.train_text)
+            if self.train_text is not None and not same:
+                vocabulary = vocabulary.recount(self.train_text)
+            found[name] = same[0] if same else vocabulary
         return found
 
     def check(self, vocabulary: TokenizerVocabulary) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from .. import metrics
 from ..columns import GENERATED_TEXTS
-from ..data.binarized import count_split, excluded_tokens, load_dictionary
+from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
 from ..files import read_lines
 from ..metrics.texts import ABSENT, MOST_REPEATS, SHORTEST_PHRASE
@@ -46,10 +46,8 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         everything[HUMAN] = references
     groups = None
     if data is not None:
-        dictionary = load_dictionary(data)
-        groups = metrics.frequency_mass_groups(
-            count_split(data, dictionary), excluded=excluded_tokens(dictionary)
-        )
+        vocabulary = BinarizedVocabulary.load(data)
+        groups = metrics.frequency_mass_groups(vocabulary.counts, excluded=vocabulary.excluded)
 
     def by_order(values: Sequence[float | None]) -> dict[str, float | None]:
         return dict(zip(GENERATED_TEXTS["distinct"], values, strict=True))
@@ -74,13 +72,13 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
             row["self_bleu"] = by_order(metrics.self_bleu(row_texts))
         tokens = list(itertools.chain(*row_texts))
         if groups is not None and tokens:
-            unknown = [token for token in tokens if token not in dictionary]
+            unknown = [token for token in tokens if token not in vocabulary.dictionary]
             if unknown:
                 raise UserError(
                     f"--data {data}: found {len(unknown):,} of {len(tokens):,} tokens of {name}, "
                     f"such as {unknown[0]!r}, not in dict.txt; expected the model's own data"
                 )
-            indices = torch.tensor(list(map(dictionary.index, tokens)))
+            indices = torch.tensor(list(map(vocabulary.dictionary.index, tokens)))
             row["token_share"] = metrics.group_shares(indices, groups)
     settings = {
         "texts": len(references),

@@ -10,10 +10,9 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from torch import Tensor
-
 from ..columns import METRICS, column_titles
-from ..data.binarized import count_split, folders, load_dictionary, training_pair
+from ..data.binarized import folders, training_pair
+from ..data.vocabulary import BinarizedVocabulary
 from ..errors import UserError
 from ..names import HUMAN, MASS_GROUPS, UNIGRAM, UNSEEN
 from ..result import Result
@@ -48,7 +47,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
             titles[measure, group] = f"{title}, {group}"
     points: Points = {}
     levels: dict[str, list[float]] = {}
-    options: set[str] = set()
+    options = set()
     for name, (row, values) in _rows(evaluations, titles, "eval-lm").items():
         criterion = row.get("criterion", {})  # the human texts have none
         chosen = [option for option in AGG_OPTIONS if criterion.get(option) is not None]
@@ -176,7 +175,7 @@ def _rows(
 ) -> dict[str, tuple[Mapping[str, Any], list[float]]]:
     """Each row and its values as tables show them, NaN for what is not defined; UserError without
     these columns, which the `command` writes."""
-    rows: dict[str, tuple[Mapping[str, Any], list[float]]] = {}
+    rows = {}
     for path, result in evaluations.items():
         titles = column_titles(result.columns)
         for metric, key in columns:
@@ -209,15 +208,14 @@ def frequencies(data: Mapping[str, str | Path]) -> style.Figure:
 
     Reference: Gao et al. (2019), Fig. 3.
     """
-    counts: dict[str, Tensor] = {}
+    counts = {}
     for name, path in data.items():
         if (folders(path)[0] / "dict.txt").is_file():
-            counts[name] = count_split(path, load_dictionary(path))
+            counts[name] = BinarizedVocabulary.load(path).counts
             continue
         source, target = training_pair(path)
         for pair in ((target, source), (source, target)):
-            dictionary = load_dictionary(path, f"dict.{pair[1]}.txt")
-            counts[f"{name} {pair[1]}"] = count_split(path, dictionary, languages=pair)
+            counts[f"{name} {pair[1]}"] = BinarizedVocabulary.load(path, pair).counts
     figure, (axis,) = style.new_panels()
     for index, (name, token_counts) in enumerate(counts.items()):
         seen = token_counts[token_counts > 0].sort(descending=True).values.tolist()

@@ -89,7 +89,7 @@ def finish(axis: Axes, *, title: str = "", **properties: Any) -> None:
 
 def finish_figure(figure: Figure) -> Figure:
     """Adds one legend below all panels, with each label once, and returns the figure."""
-    handles: dict[str, Any] = {}
+    handles = {}
     for axis in figure.axes:
         handles |= {handle.get_label(): handle for handle in axis.get_legend_handles_labels()[0]}
     if handles:
