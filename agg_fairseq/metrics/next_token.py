@@ -111,7 +111,7 @@ class NextTokenStatistics:
         self._group_nll.index_add_(0, target, group_nll)
         self._expected += group_log_probs.exp().sum(0)
         if self.keep_positions:
-            self._positions.append((group_log_probs.clone(), target.clone()))
+            self._positions.append((group_log_probs, target.clone()))
 
     def compute(self) -> dict[str, dict[str, Any]]:
         """All measures by group, and as `total` over all; None without targets of the group.

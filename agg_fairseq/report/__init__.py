@@ -108,12 +108,12 @@ def write_report(
     models = models_of_runs(checkpoints)
     base = next(title for title, by_seed in models.items() if baseline in by_seed.values())
     sections: dict[str, list[Block]] = {}
-    errors: list[UserError] = []
+    errors = []
 
     @contextmanager
     def section(title: str) -> Iterator[list[Block | Result]]:
         """A section to fill with blocks and results; if that fails, it has the error instead."""
-        found: list[Block | Result] = []
+        found = []
         blocks = sections[title] = []
         try:
             yield found
@@ -183,9 +183,8 @@ def settings_and_commands(checkpoints: Mapping[str, Checkpoint]) -> list[Block]:
     for checkpoint in opened:
         seconds = (checkpoint.state.get("extra_state") or {}).get("previous_training_time")
         times.append(UNDEFINED if seconds is None else str(timedelta(seconds=round(seconds))))
-    blocks: list[Block] = [
-        Table(["", *checkpoints], [files, updates, times, *different_settings(opened)])
-    ]
+    rows = [files, updates, times, *different_settings(opened)]
+    blocks = [Table(["", *checkpoints], rows)]
     for name, checkpoint in checkpoints.items():
         if line := training_command(checkpoint):
             blocks.append(Command(f"The command that trains {name}", line))
@@ -294,8 +293,7 @@ def compared(
         runs_by_model: by the title of a model and the seed, the name of a run.
         baseline: title of the model that the others are compared with.
     """
-    models: dict[str, dict[str, str]] = {}
-    others = list(result.rows)
+    models, others = {}, list(result.rows)
     for model, runs in runs_by_model.items():
         for seed, run in runs.items():
             if run in result.rows:
@@ -311,14 +309,14 @@ def compared(
         for model, runs in models.items():
             by_seed = {seed: result.shown(run, metric, key) for seed, run in runs.items()}
             values[model] = SeedValues(by_seed)
-        cells: list[Any] = [(title, metric)]
+        cells = [(title, metric)]
         for model, value in values.items():
             base = None if model == baseline else values.get(baseline)
             cells.append(compare(judged, value, base, human))
         cells += [result.cell(row, metric, key) for row in others]
         measure = metric if len(result.columns[metric]) > 2 else ""
         tables.setdefault(measure, []).append(cells)
-    blocks: list[Block] = []
+    blocks = []
     for name, setting in GROUPINGS.items():
         if result.settings.get("groups") == setting:
             blocks = [f"Here, frequent, medium and rare tokens are {GROUP_MEANINGS[name]}."]

@@ -18,7 +18,7 @@ OFF_VALUES = frozenset(("None", "0", "0.0", "False", ""))
 def training_settings(checkpoint: Checkpoint) -> dict[str, str]:
     """The options of fairseq-train that a checkpoint was trained with and that are on, in fairseq's
     order; one of several sections of the configuration has its value of the first."""
-    settings: dict[str, str] = {}
+    settings = {}
     for section in checkpoint.state.get("cfg") or ["model"]:
         for key, value in checkpoint.options(section).items():
             name = key
@@ -43,7 +43,7 @@ def different_settings(checkpoints: Sequence[Checkpoint]) -> list[list[str | Non
 
 def models_of_runs(checkpoints: Mapping[str, Checkpoint]) -> dict[str, dict[str, str]]:
     """Runs by the title of a model and the seed: those that differ by it alone are one model."""
-    alike: dict[frozenset[tuple[str, str]], dict[str, str]] = {}
+    alike = {}  # the runs by seed of the same other settings
     for name, checkpoint in checkpoints.items():
         settings = training_settings(checkpoint)
         seed = settings.pop("--seed", "")
