@@ -81,8 +81,7 @@ def frequency_settings(
     """Settings of a result that say how groups were formed, if there are any."""
     if data is None and train_text is None:
         return {}
-    counted_text = None if train_text is None else Path(train_text).name
-    return {"groups": GROUPINGS[groups], "counted-in": counted_text}
+    return {"groups": GROUPINGS[groups], "counted-in": train_text and Path(train_text).name}
 
 
 def find_device(name: str | None) -> torch.device:

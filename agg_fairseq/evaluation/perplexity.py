@@ -56,7 +56,8 @@ def perplexity(
     check_row_names(models, HUMAN, UNIGRAM)
     texts = [text] if calibrate is None else [text, calibrate]
     vocabularies = text.load_vocabularies(models)
-    embedded = _embedded(models)
+    embedded = {name: model for name, model in models.items() if not _is_adaptive(model)}
+    matrices = matrix_setting(embedded)  # refuses all that are damaged before one is scored
     grouped, first, sizes = {}, {}, {}  # by vocabulary; the statistics of its first model
     for vocabulary in dict.fromkeys(vocabularies.values()):
         grouped[vocabulary] = _groups(vocabulary, groups, occurrences_in, tokens, as_published)
@@ -98,7 +99,7 @@ def perplexity(
         "calibrated-on": calibrate and calibrate.name,
         "groups": grouping,
         "moved-from": moved_from and str(moved_from),
-        "isotropy": f"eigenvectors-of-WtW,all-rows,{matrix_setting(embedded)}",
+        "isotropy": f"eigenvectors-of-WtW,all-rows,{matrices}",
     }
     if len(grouped) > 1:
         return Result(rows, PER_TEXT, settings | {"vocabularies": len(grouped)})
@@ -168,15 +169,10 @@ def _groups(
     return replace(members, group_ids=most_frequent), f"{grouping},special-tokens-frequent"
 
 
-def _embedded(models: Models) -> dict[str, EmbeddingSource]:
-    """The models that have a single output embedding, unlike those of an adaptive softmax."""
-    found = {}
-    for name, model in models.items():
-        options = model.options("model") if isinstance(model, Checkpoint) else {}
-        if options.get("adaptive_softmax_cutoff") is None:
-            model.output_embedding  # noqa: B018 — refuses all that are damaged before one is scored
-            found[name] = model
-    return found
+def _is_adaptive(model: EmbeddingSource) -> bool:
+    """Whether a model has an adaptive softmax, and so no single output embedding."""
+    options = model.options("model") if isinstance(model, Checkpoint) else {}
+    return options.get("adaptive_softmax_cutoff") is not None
 
 
 def _embedding_row(
@@ -231,8 +227,7 @@ def calibrate(
 
     check_writable(output, model.path, replace=force)
     name = model_name(model)
-    is_known = name in {*WITH_BIAS, *WITH_BIAS.values()}
-    if not is_known or model.options("model").get("adaptive_softmax_cutoff") is not None:
+    if name not in {*WITH_BIAS, *WITH_BIAS.values()} or _is_adaptive(model):
         raise UserError(
             f"{model}: found a model {name}; expected a transformer_lm or transformer with one softmax"
         )

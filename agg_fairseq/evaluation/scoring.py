@@ -159,7 +159,7 @@ class PlainText:
             "tokens-per-sample": length,
             "context": 0,
             "bos": self.bos or None,
-            "counted-in": None if self.train_text is None else Path(self.train_text).name,
+            "counted-in": self.train_text and Path(self.train_text).name,
             "dtype": "float32",
         }
 

@@ -88,7 +88,7 @@ def text_metrics(texts: Mapping[str, str | Path], data: str | Path | None = None
         "kld": f"{ABSENT:g},nats",
         "distinct": "per-token",
         "rep": f"most-repeated,{SHORTEST_PHRASE}-or-more-tokens-or-over-{MOST_REPEATS}-times",
-        "groups": None if groups is None else MASS_GROUPING,
+        "groups": groups and MASS_GROUPING,
     }
     columns = {**GENERATED_TEXTS, "token_share": groups.names if groups else []}
     return Result(rows, columns, settings, {"groups": groups and groups.sizes()})

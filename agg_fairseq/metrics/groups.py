@@ -105,12 +105,11 @@ def _groups(
 ) -> FrequencyGroups:
     """Groups from (V,) bool for each but the first: the tokens of it and of all rarer ones. Tokens
     that do not occur are `UNSEEN`."""
-    group_ids = torch.stack(rarer).sum(0)
-    unseen = counts == 0
+    group_ids = torch.stack(rarer).sum(0).masked_fill(counts == 0, len(names))
     if excluded is not None:
-        group_ids, unseen = group_ids.masked_fill(excluded, -1), unseen & ~excluded
-    if unseen.any():
-        group_ids, names = group_ids.masked_fill(unseen, len(names)), (*names, UNSEEN)
+        group_ids = group_ids.masked_fill(excluded, -1)
+    if (group_ids == len(names)).any():
+        names = (*names, UNSEEN)
     return FrequencyGroups(group_ids, names)
 
 

@@ -114,15 +114,10 @@ class NextTokenStatistics:
             self._positions.append((group_log_probs, target.clone()))
 
     def compute(self) -> dict[str, dict[str, Any]]:
-        """All measures by group, and as `total` over all; None without targets of the group.
+        """The measures that `columns.METRICS` defines, by group, and as `total` over all; None without
+        targets of the group. Perplexities are infinite for a mean of 709 nats or more.
 
-        - `perplexity`: exp of the mean NLL (in nats) over the targets (Yu et al. 2022, Tables 1–3);
-          infinite for a mean of 709 nats or more.
-        - `group_perplexity`: exp of the mean −log P(g_y).
-        - `within_perplexity`: exp of the mean −log(P[y] / P(g_y)).
-        - `unique_predictions`: Uniq, the number of distinct arg-max predictions, by their group.
-        - `expected_over_observed`: Σ_i P_i(g), divided by the number of targets of the group
-          (ours): 1 for a model that is calibrated on this text.
+        Reference: Yu et al. (2022), Tables 1–3; but for E/O and the two parts of a perplexity, ours.
         """
         return {
             "perplexity": self._perplexity(self._nll),
