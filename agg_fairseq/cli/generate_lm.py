@@ -14,4 +14,4 @@ Reference: Choi et al. (2020), Sec. 4.1.5; Fan et al. (2018) for top-k sampling.
 
 from .options import MODEL, calling
 
-add_arguments, run = calling("evaluation.generate_texts", "generate_texts", MODEL)
+add_arguments, run = calling("evaluation.texts", "generate_texts", MODEL)

@@ -13,4 +13,4 @@ Reference: Yu et al. (2022), Tables 13 and 14; Yu et al. (2021), Tables 10 to 12
 
 from .options import MODELS, calling
 
-add_arguments, run = calling("evaluation.neighbors", "neighbors", MODELS)
+add_arguments, run = calling("evaluation.words", "neighbors", MODELS)

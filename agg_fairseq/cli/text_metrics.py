@@ -14,4 +14,4 @@ from .options import Files, calling
 
 EXPLAINED = (*GENERATED_TEXTS, "token_share")
 TEXTS = Files("FILE", "texts, as agg-fairseq generate-lm writes them", "stem")
-add_arguments, run = calling("evaluation.text_metrics", "text_metrics", TEXTS)
+add_arguments, run = calling("evaluation.texts", "text_metrics", TEXTS)

@@ -15,4 +15,4 @@ Reference: Yu et al. (2022), Table 6.
 
 from .options import MODELS, calling
 
-add_arguments, run = calling("evaluation.word_similarity", "word_similarity", MODELS)
+add_arguments, run = calling("evaluation.words", "word_similarity", MODELS)

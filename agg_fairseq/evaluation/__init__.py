@@ -26,14 +26,12 @@ from ..data.subwords import TokenizerOptions
 from ..result import Result
 from .alignments import align_sim, align_split
 from .bleu import bleu
-from .generate_texts import generate_texts
 from .group_shares import group_shares
 from .isotropy import isotropy
-from .neighbors import neighbors
 from .perplexity import calibrate, perplexity
 from .scoring import BinarizedText, PlainText
-from .text_metrics import text_metrics
-from .word_similarity import word_similarity
+from .texts import generate_texts, text_metrics
+from .words import neighbors, word_similarity
 
 __all__ = [
     "Result", "BinarizedText", "PlainText", "TokenizerOptions",

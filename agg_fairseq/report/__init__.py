@@ -24,7 +24,7 @@ from ..columns import METRICS, column_titles, is_marked
 from ..errors import UserError
 from ..evaluation import Result
 from ..evaluation.inputs import check_row_names, load_vocabulary
-from ..evaluation.text_metrics import read_texts
+from ..evaluation.texts import read_texts
 from ..files import atomic_write
 from ..names import GROUP_MEANINGS, GROUPINGS, HUMAN, UNIGRAM
 from ..result import BETTER, SAME, UNDEFINED, VERDICT_RULE, WORSE, Compared, SeedValues, compare
@@ -46,28 +46,9 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Any]]
 
 
-class Signature(NamedTuple):
-    """The settings behind the tables above it."""
-
-    signature: str
-
-
-class Command(NamedTuple):
-    """A command line, folded under its title."""
-
-    title: str
-    line: str
-
-
-class Picture(NamedTuple):
-    """A picture in the page itself, and its width in inches."""
-
-    url: str
-    width: float
-    caption: str
-
-
-Block = str | Table | Signature | Command | Picture  # a part of a section; a `str` is a paragraph
+Block = str | Table | Mapping[str, Any]
+"""A part of a section: a paragraph, a table, or what page.html.jinja shows of the signature of the
+tables above it, of a command line, folded under its title, or of a picture."""
 
 
 def write_report(
@@ -187,7 +168,7 @@ def settings_and_commands(checkpoints: Mapping[str, Checkpoint]) -> list[Block]:
     blocks = [Table(["", *checkpoints], rows)]
     for name, checkpoint in checkpoints.items():
         if line := training_command(checkpoint):
-            blocks.append(Command(f"The command that trains {name}", line))
+            blocks.append({"title": f"The command that trains {name}", "line": line})
     return blocks
 
 
@@ -326,15 +307,15 @@ def compared(
         shown = [column for column in columns if set(column[1:]) != {UNDEFINED}]
         titles, *cells_by_row = zip(*shown, strict=True)
         blocks.append(Table(titles, cells_by_row))
-    return [*blocks, Signature(result.signature)]
+    return [*blocks, {"signature": result.signature}]
 
 
-def picture(figure: plots.style.Figure, caption: str) -> Picture:
-    """A figure as SVG."""
+def picture(figure: plots.style.Figure, caption: str) -> Block:
+    """A figure as SVG in the page itself, and its width in inches."""
     file = io.BytesIO()
     plots.save(figure, file, "svg")
     url = f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
-    return Picture(url, figure.get_figwidth(), caption)
+    return {"url": url, "width": figure.get_figwidth(), "caption": caption}
 
 
 def running_text(text: str) -> str:
