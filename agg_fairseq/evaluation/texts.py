@@ -101,13 +101,29 @@ def generate_texts(
     draws = None
     if topk is not None:  # of the CPU: a seed means the same on all devices
         draws = torch.rand(len(known), length, generator=torch.Generator().manual_seed(seed))
-    network.to(find_device(device))
+    torch_device = find_device(device)
+    network.to(torch_device)
     begun = [pad(prefix, (int(adds_bos), 0), value=dictionary.bos()) for prefix in known]
-    continued = _continue(network, begun, length, dictionary, draws, topk, batch_size)
+    lengths, texts = torch.tensor(list(map(len, begun))), []
+    order = lengths.argsort(stable=True)  # those of about the same length at a time
+    for batch in tqdm(order.split(batch_size), "continuing", leave=False, disable=None):
+        prefixes_of_batch = [begun[number] for number in batch]
+        padded = pad_sequence(prefixes_of_batch, batch_first=True, padding_value=dictionary.pad())
+        continued = continuation(
+            network,
+            padded.to(torch_device),
+            length,
+            lengths=lengths[batch] if len(lengths[batch].unique()) > 1 else None,
+            draws=None if draws is None else draws[batch].to(torch_device),
+            topk=topk,
+            forbidden=(dictionary.pad(), dictionary.bos()),
+        )
+        texts.append(continued.cpu())
+    continuations = torch.cat(texts)[order.argsort()]  # N x L
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8") as file:
-            for parts in zip(known, continued, references, strict=True):
+            for parts in zip(known, continuations, references, strict=True):
                 line = {}
                 for field, tokens in zip(TEXT_FIELDS, parts, strict=True):
                     line[field] = " ".join(map(dictionary.__getitem__, tokens.tolist()))
@@ -127,34 +143,6 @@ def generate_texts(
     }
     row = {"path": str(model), **measured}
     return Result({str(output): row}, dict.fromkeys(measured, [""]), settings)
-
-
-def _continue(
-    network: Any,
-    prefixes: Sequence[Tensor],
-    length: int,
-    dictionary: Any,
-    draws: Tensor | None,
-    topk: int | None,
-    batch_size: int,
-) -> Tensor:
-    """The continuations (N, L) of prefixes, those of about the same length at a time."""
-    device = next(network.parameters()).device
-    lengths, texts = torch.tensor(list(map(len, prefixes))), []
-    order = lengths.argsort(stable=True)
-    for batch in tqdm(order.split(batch_size), "continuing", leave=False, disable=None):
-        parts = [prefixes[number] for number in batch]
-        continued = continuation(
-            network,
-            pad_sequence(parts, batch_first=True, padding_value=dictionary.pad()).to(device),
-            length,
-            lengths=lengths[batch] if len(lengths[batch].unique()) > 1 else None,
-            draws=None if draws is None else draws[batch].to(device),
-            topk=topk,
-            forbidden=(dictionary.pad(), dictionary.bos()),
-        )
-        texts.append(continued.cpu())
-    return torch.cat(texts)[order.argsort()]
 
 
 def _blocks(

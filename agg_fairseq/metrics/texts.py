@@ -6,6 +6,7 @@ A text is a list of tokens; TypeError for a string. There is at least one text o
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 Text = Sequence[str]
 ABSENT = 1e-10  # probability in `kl_divergence` of a token that the texts of one side lack
@@ -27,8 +28,7 @@ def distinct(texts: Sequence[Text], max_order: int = 3) -> list[float]:
     _refuse_strings(texts)
     scores = []
     for order in range(1, max_order + 1):
-        text_scores = [len(set(ngrams(text, order))) / max(1, len(text)) for text in texts]
-        scores.append(math.fsum(text_scores) / len(texts))
+        scores.append(fmean(len(set(ngrams(text, order))) / max(1, len(text)) for text in texts))
     return scores
 
 
@@ -86,7 +86,7 @@ def self_bleu(texts: Sequence[Text], max_order: int = 3) -> list[float]:
         text_scores = []
         for length, *counts in zip(lengths, *matches, strict=True):
             text_scores.append(_bleu(counts, length, closest[length]))
-        scores.append(math.fsum(text_scores) / len(texts))
+        scores.append(fmean(text_scores))
     return scores
 
 
@@ -99,7 +99,7 @@ def _bleu(matches: Sequence[int], length: int, reference_length: int) -> float:
         precision = (count or SMOOTHING) / max(1, length - shorter)
         log_precisions.append(math.log(precision))
     brevity = min(1.0, math.exp(1 - reference_length / length))
-    return brevity * math.exp(math.fsum(log_precisions) / len(log_precisions))
+    return brevity * math.exp(fmean(log_precisions))
 
 
 def _clipped_matches(texts: Sequence[Text], order: int) -> list[int]:

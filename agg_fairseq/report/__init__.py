@@ -94,15 +94,15 @@ def write_report(
     @contextmanager
     def section(title: str) -> Iterator[list[Block | Result]]:
         """A section to fill with blocks and results; if that fails, it has the error instead."""
-        found = []
-        blocks = sections[title] = []
+        found, blocks = [], []
         try:
             yield found
             for block in found:
                 blocks += compared(block, models, base) if isinstance(block, Result) else [block]
         except UserError as error:  # the other sections are worth having
-            blocks[:] = [f"error: {error}"]
+            blocks = [f"error: {error}"]
             errors.append(error)
+        sections[title] = blocks
 
     with section("Runs and settings") as blocks:
         blocks += settings_and_commands(checkpoints)
