@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import metrics
 from ..checkpoints import Checkpoint
-from ..data.alignments import load_parallel, parse_links, read_links, sentences
+from ..data.alignments import load_parallel, read_links, sentences
 from ..data.binarized import folders, load_dictionary, split_parts, training_pair
 from ..errors import UserError
 from ..files import atomic_write, check_writable, read_lines
@@ -52,8 +52,9 @@ def align_split(data: str | Path, output: str | Path) -> Result:
             both = zip(read_lines(forward, "links"), read_lines(reverse, "links"), strict=True)
             with temporary.open("w", encoding="utf-8") as file:
                 for ahead, back in both:
-                    links = {*parse_links(ahead)} & {*parse_links(back)}
-                    file.write(" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n")
+                    links = {*ahead.split()} & {*back.split()}
+                    in_order = sorted(links, key=lambda link: [*map(int, link.split("-"))])
+                    file.write(" ".join(in_order) + "\n")
 
         atomic_write(output, write)
     settings = {

@@ -51,8 +51,6 @@ def group_shares(
     """
     if beta2 is not None and tokens_per_update is None:
         raise UserError("--beta2: found it without --tokens-per-update; expected both")
-    if epochs is not None and beta2 is None:
-        raise UserError("--epochs: found it without --beta2; expected both")
     vocabulary, splits = _counts_by_split(data, tokenizer)
     counts, excluded = vocabulary.counts, vocabulary.excluded  # V
     occurs, group_ids = counts > 0, vocabulary.groups(groups).group_ids

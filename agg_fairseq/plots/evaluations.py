@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 from ..columns import METRICS, column_titles
@@ -61,7 +60,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
         raise UserError(
             f"{', '.join(evaluations)}: found {found}; expected models with one option of AGG"
         )
-    return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[options.pop()])
+    return _sweep(list(titles.values()), {"AGG": points}, levels, AGG_OPTIONS[options.pop()], {})
 
 
 def class_sweep(evaluations: Evaluations) -> style.Figure:
@@ -115,7 +114,7 @@ def _sweep(
     curves: Mapping[str, Points],
     levels: Mapping[str, list[float]],
     xlabel: str,
-    stars: Mapping[str, tuple[float, list[float]]] = MappingProxyType({}),
+    stars: Mapping[str, tuple[float, list[float]]],
 ) -> style.Figure:
     """A panel for each title, with the mean at each point of the curves, horizontal lines, and
     stars at an x."""
