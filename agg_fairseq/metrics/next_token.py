@@ -57,8 +57,11 @@ class NextTokenStatistics:
         if len(runs) > 8 * len(groups.names):
             self._order = self._columns.argsort(stable=True)  # the tokens group by group
             runs, sizes = torch.unique_consecutive(self._columns[self._order], return_counts=True)
-        # Columns and sizes of runs of tokens, in that order, which are of one group.
-        self._runs, self._sizes = runs.tolist(), sizes.tolist()
+        ends = sizes.cumsum(0)
+        slices = map(slice, (ends - sizes).tolist(), ends.tolist())
+        # The column of each run of tokens, in that order, which are of one group; slices, since views
+        # of a block of numbers would keep it while the next one is computed.
+        self._runs = list(zip(runs.tolist(), slices, strict=True))
         vocabulary = len(self._columns)
         self.tokens = 0  # the number of positions
         self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # targets by token
@@ -197,8 +200,8 @@ class NextTokenStatistics:
             exponentials = (logits[part].to(dtype) - most[part, None]).exp_()
             if self._order is not None:
                 exponentials = exponentials.index_select(1, self._order)
-            for column, run in zip(self._runs, exponentials.split(self._sizes, 1), strict=True):
-                found[part, column] += run.sum(1)
+            for column, run in self._runs:
+                found[part, column] += exponentials[:, run].sum(1)
         return found
 
     def _kept(self) -> tuple[Tensor, Tensor]:
