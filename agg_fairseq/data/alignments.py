@@ -6,7 +6,6 @@ train.X-Y.X.bin; the sentence pairs of all its parts (train, train1, …) and fo
 other.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
@@ -21,40 +20,25 @@ from ..metrics import LinkCounts
 from .binarized import Sentences, folders, load_dictionary, load_sentences, split_parts
 
 EOS = 2  # the token that fairseq appends to every sentence
-LINK = re.compile(r"([0-9]+)-([0-9]+)")
 BLOCK_LINES, MOST_DIGITS = 2**15, 9
-"""Lines that are read at a time, and digits of a position that has a value here."""
-
-Link = tuple[int, int]
-Sides = tuple[Sentences, Sentences]  # source and target, of the same number
+"""Lines that are read at a time, and digits of a position."""
 
 
-def load_parallel(data: str | Path, languages: tuple[str, str]) -> Sides:
-    """The training split of a language pair, in all its folders and parts."""
-    dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
-    parts: list[list[Sentences]] = [[], []]
-    for folder in folders(data):
-        for target_part in split_parts(folder, "train", languages):
-            stem = target_part.name.removesuffix(languages[1])
-            for side, language, dictionary in zip(parts, languages, dictionaries, strict=True):
-                side.append(load_sentences(folder / f"{stem}{language}", dictionary))
-            numbers = [len(side[-1].ends) for side in parts]
-            if numbers[0] != numbers[1]:
-                found = " and ".join(map("{} of {}".format, numbers, languages))
-                raise UserError(
-                    f"{target_part}: found sentences {found}; run fairseq-preprocess again"
-                )
-    source, target = map(joined, parts)
-    return source, target
-
-
-def joined(parts: Sequence[Sentences]) -> Sentences:
-    """The sentences of several parts, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    lengths = [np.diff(part.ends, prepend=0) for part in parts]
-    tokens = [part.tokens for part in parts]
-    return Sentences(np.concatenate(tokens), np.cumsum(np.concatenate(lengths)))
+def load_parallel(data: str | Path, languages: tuple[str, str]) -> list[Sentences]:
+    """Source and target of the training split of a language pair, in all its folders and parts."""
+    sides = []
+    for language in languages:
+        parts = []
+        for folder in folders(data):
+            for target_part in split_parts(folder, "train", languages):
+                stem = target_part.name.removesuffix(languages[1])
+                parts.append(folder / f"{stem}{language}")
+        sides.append(load_sentences(parts, load_dictionary(data, f"dict.{language}.txt")))
+    numbers = [len(side.ends) for side in sides]
+    if numbers[0] != numbers[1]:
+        found = " and ".join(map("{} of {}".format, numbers, languages))
+        raise UserError(f"{data}: found sentences {found}; run fairseq-preprocess again")
+    return sides
 
 
 def sentences(side: Sentences) -> Iterator[list[int]]:
@@ -64,16 +48,15 @@ def sentences(side: Sentences) -> Iterator[list[int]]:
         yield tokens[:-1] if tokens[-1:] == [EOS] else tokens
 
 
-def read_links(path: str | Path, sides: Sides) -> LinkCounts:
+def read_links(path: str | Path, sides: Sequence[Sentences]) -> LinkCounts:
     """Counts the links between tokens in a file of word alignments, which has a line, possibly
     empty, for each sentence pair of the split."""
     lines = read_lines(path, "alignments in Pharaoh format")
     number, size = len(sides[0].ends), 1 + max(int(side.tokens.max(initial=0)) for side in sides)
-    begins = [np.append(0, side.ends[:-1]) for side in sides]
-    lengths = []  # of the sentences of each side, without eos
-    for (tokens, ends), begin in zip(sides, begins, strict=True):
-        has_eos = (ends > begin) & (np.append(tokens, 0)[ends - 1] == EOS)
-        lengths.append(ends - begin - has_eos)
+    begins = np.stack([np.append(0, side.ends[:-1]) for side in sides])  # 2 x number of pairs
+    lengths = np.stack([side.ends for side in sides]) - begins
+    for side, length in zip(sides, lengths, strict=True):
+        length -= (length > 0) & (np.append(side.tokens, 0)[side.ends - 1] == EOS)
     none = np.empty(0, dtype=np.int64)
     keys, counts = [none], [none]
     for start in tqdm(range(0, number + 1, BLOCK_LINES), "links", leave=False, disable=None):
@@ -85,17 +68,18 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
                 f"{path}: found {found} lines; expected {number:,}, one per sentence pair"
             )
         here = slice(start, start + len(block))
-        links, line_lengths = parse_lines(block), [length[here] for length in lengths]
-        if links is None or any(
-            (at >= np.repeat(n, links[0])).any()
-            for at, n in zip(links[1], line_lengths, strict=True)
-        ):
-            links = links_by_line(path, block, start, *line_lengths)
+        links = parse_links(block, lengths[:, here])
+        if links is None:
+            for pair, line in enumerate(block, start):
+                if parse_links([line], lengths[:, pair : pair + 1]) is None:
+                    source, target = lengths[:, pair]
+                    raise UserError(
+                        f"{path}, line {pair + 1}: found {line.strip()[:80]!r}; expected links as "
+                        f"0-0 1-2 between {source} source and {target} target tokens"
+                    )
         number_of_links, positions = links
-        source, target = [
-            side.tokens[np.repeat(begin[here], number_of_links) + position]
-            for side, begin, position in zip(sides, begins, positions, strict=True)
-        ]
+        places = begins[:, here].repeat(number_of_links, axis=1) + positions  # 2 x L
+        source, target = (side.tokens[at] for side, at in zip(sides, places, strict=True))
         block_keys, times = np.unique(source.astype(np.int64) * size + target, return_counts=True)
         keys.append(block_keys)
         counts.append(times)
@@ -109,13 +93,13 @@ def read_links(path: str | Path, sides: Sides) -> LinkCounts:
     return LinkCounts(*map(torch.from_numpy, (found // size, found % size, total)))
 
 
-def parse_lines(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
+def parse_links(lines: Sequence[str], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """The number of links of each of some lines (n,), and their positions in source and target
-    (2, L). None if there is anything else in them, such as `0p0`, a possible link."""
+    (2, L). None if there is anything else in them, such as `0p0`, a possible link, or a position
+    beyond the lengths (2, n) of the sentences."""
     text = np.frombuffer(f" {''.join(lines)} ".encode(), dtype=np.uint8)
     is_digit, is_dash = (text >= ord("0")) & (text <= ord("9")), text == ord("-")
-    is_end = text == ord("\n")
-    is_space = is_end | (text == ord(" ")) | (text == ord("\r"))
+    is_space = (text == ord(" ")) | (text >= ord("\t")) & (text <= ord("\r"))
     edges = np.flatnonzero(is_digit[1:] != is_digit[:-1]) + 1
     begins, ends = edges[::2], edges[1::2]  # of numbers
     is_paired = (
@@ -131,39 +115,8 @@ def parse_lines(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
     for place in range(1, digits.max(initial=0)):
         longer = np.flatnonzero(digits > place)
         numbers[longer] = 10 * numbers[longer] + text[begins[longer] + place] - ord("0")
-    line_begins = np.append(0, np.flatnonzero(is_end) + 1)[: len(lines)]
+    line_begins = np.append(0, np.flatnonzero(text == ord("\n")) + 1)[: len(lines)]
     number_of_links = np.add.reduceat(is_dash, line_begins, dtype=np.int64)
-    return number_of_links, numbers.reshape(-1, 2).T
-
-
-def links_by_line(
-    path: str | Path, lines: Sequence[str], start: int, source: np.ndarray, target: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """`parse_lines` lines, of which the first follows `start` others, whose sentences have so many
-    tokens; UserError for what is no link between these."""
-    number_of_links, positions = [], []
-    for number, line in enumerate(lines):
-        lengths = int(source[number]), int(target[number])
-        try:
-            line_links = parse_links(line)
-            if any(s >= lengths[0] or t >= lengths[1] for s, t in line_links):
-                raise ValueError
-        except ValueError:
-            raise UserError(
-                f"{path}, line {start + number + 1}: found {line.strip()[:80]!r}; expected links "
-                f"as 0-0 1-2 between {lengths[0]} source and {lengths[1]} target tokens"
-            ) from None
-        number_of_links.append(len(line_links))
-        positions += line_links
-    return np.array(number_of_links, np.int64), np.array(positions, np.int64).reshape(-1, 2).T
-
-
-def parse_links(line: str) -> list[Link]:
-    """The links of a line; ValueError for anything else, such as `0p0`, a possible link."""
-    links = []
-    for part in line.split():
-        match = LINK.fullmatch(part)
-        if match is None:
-            raise ValueError
-        links.append((int(match[1]), int(match[2])))
-    return links
+    positions = numbers.reshape(-1, 2).T
+    is_inside = positions < lengths.repeat(number_of_links, axis=1)
+    return (number_of_links, positions) if is_inside.all() else None

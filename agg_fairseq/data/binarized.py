@@ -224,14 +224,17 @@ class Sentences(NamedTuple):
     ends: np.ndarray  # (m,) int64, where each of them ends
 
 
-def load_sentences(path: str | Path, dictionary: Any) -> Sentences:
-    """The sentences of a split, its path without `.bin`, as `read_tokens` reads them."""
+def load_sentences(parts: Sequence[str | Path], dictionary: Any) -> Sentences:
+    """The sentences of the parts of a split, as `read_tokens` reads them."""
     from fairseq.data import data_utils
 
-    blocks = [*read_tokens(path, dictionary)] or [np.empty(0, dtype=np.int64)]
-    dataset = data_utils.load_indexed_dataset(str(path), dictionary)
-    tokens = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-    return Sentences(tokens, np.cumsum(dataset.sizes, dtype=np.int64))
+    blocks, lengths = [], []
+    for part in parts:
+        blocks += read_tokens(part, dictionary)
+        dataset = data_utils.load_indexed_dataset(str(part), dictionary)
+        lengths.append(dataset.sizes.astype(np.int64))  # a copy, since its file is closed with it
+    tokens = blocks[0] if len(blocks) == 1 else np.concatenate(blocks or [np.empty(0, np.int64)])
+    return Sentences(tokens, np.cumsum(np.concatenate(lengths)))
 
 
 def read_tokens(path: str | Path, dictionary: Any) -> Iterator[np.ndarray]:
