@@ -28,14 +28,14 @@ def fail(message: str) -> NoReturn:
     For code that fairseq calls, which would print a traceback for an exception. It does not catch
     `SystemExit`.
     """
-    line = printable(" ".join(message.split()))
-    print(f"agg-fairseq: error: {line}", file=sys.stderr, flush=True)
+    print(f"agg-fairseq: error: {printable(message)}", file=sys.stderr, flush=True)
     raise SystemExit(2)
 
 
 def printable(text: str) -> str:
-    """A text in which control characters, which a terminal would obey, are escaped."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda one: repr(one[0])[1:-1], text)
+    """A text in one line, in which control characters, which a terminal would obey, are escaped."""
+    line = " ".join(text.split())
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda one: repr(one[0])[1:-1], line)
 
 
 def first_line(error: BaseException) -> str:

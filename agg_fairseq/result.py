@@ -197,27 +197,21 @@ class Result:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """The inverse of `json`; ValueError for another schema."""
-        if values.get("schema") != SCHEMA:
-            raise ValueError(f"found the schema {values.get('schema')}; expected {SCHEMA}")
-        rows = {}
-        for row in values["rows"]:
-            name = row["name"] if isinstance(row["name"], str) else tuple(row["name"])
-            rows[name] = {key: value for key, value in row.items() if key != "name"}
-        parts = [values[part] for part in ("columns", "settings", "facts", "labels", "version")]
-        return cls(rows, *parts)
-
-    @classmethod
     def read(cls, path: str | Path) -> Result:
         """The result that a command wrote to --json; UserError for a file of anything else."""
         expected = "what a command of agg-fairseq wrote to --json"
+        values, rows = read_json_object(path, expected), {}
+        if values.get("schema") != SCHEMA:
+            found = values.get("schema")
+            raise UserError(f"{path}: found the schema {found}; expected {SCHEMA}: {expected}")
         try:
-            result = cls.from_json(read_json_object(path, expected))
+            for row in values["rows"]:
+                name = row["name"] if isinstance(row["name"], str) else tuple(row["name"])
+                rows[name] = {key: value for key, value in row.items() if key != "name"}
+            parts = [values[part] for part in ("columns", "settings", "facts", "labels", "version")]
+            result = cls(rows, *parts)
             result.table(), result.signature  # so cells and settings are all looked at
-        except ValueError as error:
-            raise UserError(f"{path}: {error}; expected {expected}") from error
-        except (AttributeError, LookupError, TypeError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"{path}: {first_line(error)}; expected {expected}") from error
         return result
 
@@ -290,7 +284,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
         for cell in column:
             text = UNDEFINED if cell is None else str(cell)
             # a line end or a bar would end the row or the cell
-            texts.append(printable(" ".join(text.split())).replace("|", "\\|") or text)
+            texts.append(printable(text).replace("|", "\\|") or text)
         width = max(map(len, texts))
         if columns:
             cells = [f" {text.rjust(width)} " for text in texts]

@@ -26,13 +26,12 @@ COMMANDS = (
     "user-dir",
 )  # fmt: skip
 """In the order of --help, which is the docstring of the module of this name, with underscores."""
-FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
-EVAL_PACKAGES = (
-    "jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers",
-)  # fmt: skip
 REMEDIES = {
-    **dict.fromkeys(FAIRSEQ_PACKAGES, FAIRSEQ_REMEDY),
-    **dict.fromkeys(EVAL_PACKAGES, "pip install '.[eval]'"),
+    **dict.fromkeys(("fairseq", "fairseq_cli", "hydra", "omegaconf"), FAIRSEQ_REMEDY),
+    **dict.fromkeys(
+        ("jinja2", "matplotlib", "sacrebleu", "sacremoses", "safetensors", "scipy", "tokenizers"),
+        "pip install '.[eval]'",
+    ),
     "eflomal": "pip install '.[align]', or take the links of another aligner, such as fast_align",
 }
 """Packages that some commands need, and how to install them."""
@@ -109,8 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         logging.disable(logging.NOTSET)
     command = " ".join(filter(None, (chosen.command, getattr(chosen, "picture", None))))
-    line = printable(" ".join(message.split()))
-    print(f"agg-fairseq {command}: error: {line}", file=sys.stderr)
+    print(f"agg-fairseq {command}: error: {printable(message)}", file=sys.stderr)
     return 2
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from agg_fairseq.columns import METRICS
 from agg_fairseq.errors import UserError
+from agg_fairseq.files import write_json
 from agg_fairseq.result import (
     BETTER,
     SAME,
@@ -69,11 +70,14 @@ def test_values_are_not_rounded():
 
 
 @pytest.mark.parametrize("result", [RESULT, TWO_LABELS])
-def test_it_survives_json(result):
-    found = Result.from_json(json.loads(json.dumps(result.json())))
+def test_it_survives_json(result, tmp_path):
+    path = tmp_path / "o.json"
+    write_json(path, result.json())
+    found = Result.read(path)
     assert (found.json(), found.rows) == (result.json(), result.rows)
-    with pytest.raises(ValueError, match="found the schema 0"):
-        Result.from_json({**result.json(), "schema": 0})
+    write_json(path, {**result.json(), "schema": 0})
+    with pytest.raises(UserError, match="o.json: found the schema 0; expected 2"):
+        Result.read(path)
 
 
 @pytest.mark.parametrize("row", [{"perplexity": {"total": math.inf}}, {"kld": math.nan}])
