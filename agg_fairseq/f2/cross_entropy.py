@@ -102,7 +102,7 @@ def factorized_cross_entropy(
     starts = order.starts.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
     h = features.reshape(-1, features.size(-1)).index_select(0, kept)
-    target_class = order.classes[: len(kept)]
+    target_class = classes.class_ids.index_select(0, target.reshape(-1).index_select(0, kept))
     wide = working_dtype(h)  # for the classes, since each row of U is a sum over many positions
     with torch.autocast(h.device.type, enabled=False):
         layer = h.to(wide), class_weight.to(wide)

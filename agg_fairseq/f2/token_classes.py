@@ -22,7 +22,6 @@ class SortedTargets(NamedTuple):
 
     positions: Tensor  # (N,) int64
     ranks: Tensor  # (N,) int64, those of the targets by these positions; V where one is ignored
-    classes: Tensor  # (N,) int64, the same of the classes; C where a target is ignored
     starts: HostCopy  # (C + 1,) int64, where each class begins, and the ignored ones
 
 
@@ -34,7 +33,6 @@ class TokenClasses:
     class_ids: Tensor  # (V,) int64 in [0, C), the class of each token
     order: Tensor  # (V,) int64, the tokens sorted by class, then by index
     rank: Tensor  # (V,) int64, the position of each token in `order`
-    class_of_rank: Tensor  # (V + 1,) int64, the last is C
     edges: Tensor  # (C + 1,) int32, `starts` as a tensor
     sizes: Tensor  # (C,) int64, the number of tokens of each class
     starts: tuple[int, ...]  # C + 1 numbers: class c has the ranks from starts[c] to starts[c + 1]
@@ -59,26 +57,21 @@ class TokenClasses:
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
 
-        device, parts = class_of_token.device, []
+        # or the mean size of a class, if that is less
+        tile = min(TILE_TOKENS, -(-len(order) // len(sizes)))
+        device, parts, columns = class_of_token.device, [], []
         for members in np.split(order, starts[1:-1]):
             runs = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
             pieces: list[slice | Tensor] = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
             if len(runs) > MOST_RUNS:
                 pieces = [torch.from_numpy(members).to(device)]
             parts.append(tuple(pieces))
-
-        # or the mean size of a class, if that is less
-        tile = min(TILE_TOKENS, -(-len(order) // len(sizes)))
-        tile_counts, columns = -(-sizes // tile), []
-        for members in np.split(order, starts[1:-1]):
             columns += np.split(members, range(tile, len(members), tile))
-        tiles = np.split(np.arange(len(columns)), np.cumsum(tile_counts)[:-1])
-        class_of_rank = np.append(np.repeat(np.arange(len(sizes)), sizes), len(sizes))  # V + 1
+        tiles = np.split(np.arange(len(columns)), np.cumsum(-(-sizes // tile))[:-1])
         return cls(
             class_of_token,
             torch.from_numpy(order).to(device),
             torch.from_numpy(rank).to(device),
-            torch.from_numpy(class_of_rank).to(device),
             torch.from_numpy(starts).int().to(device),
             torch.from_numpy(sizes).to(device),
             tuple(map(int, starts)),
@@ -122,8 +115,7 @@ class TokenClasses:
         ranks = self.rank.index_select(0, token).masked_fill_(ignored, self.vocabulary).int()
         ranks, positions = ranks.sort(stable=True)
         starts = torch.searchsorted(ranks, self.edges)
-        target_classes = self.class_of_rank.index_select(0, ranks)
-        return SortedTargets(positions, ranks.long(), target_classes, HostCopy(starts))
+        return SortedTargets(positions, ranks.long(), HostCopy(starts))
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of classes (N, C) at each of their tokens: (N, V)."""
