@@ -39,14 +39,14 @@ class PretrainedModel:
     def __init__(self, path: str | Path, matrix: str | None = None) -> None:
         self.path = Path(path)
         if self.path.is_dir():
-            is_whole = (self.path / WEIGHTS).is_file()
-            if not is_whole and (self.path / "adapter_config.json").is_file():
+            names = [WEIGHTS, INDEX, "adapter_config.json"]
+            name = next((name for name in names if (self.path / name).is_file()), WEIGHTS)
+            if name not in (WEIGHTS, INDEX):
                 raise UserError(
                     f"{path}: found adapters alone; expected a whole model: merge_and_unload of "
                     "PEFT, then save_pretrained"
                 )
-            has_index = (self.path / INDEX).is_file() and not is_whole
-            self.path /= INDEX if has_index else WEIGHTS
+            self.path /= name
         self.matrix = matrix
         self.tokenizer_file = self.path.with_name("tokenizer.json")
         if self.path.name.endswith(INDEX_ENDING):
@@ -191,11 +191,8 @@ def _open(path: Path) -> Any:
 
     try:
         return safe_open(path, framework="pt")
-    except FileNotFoundError as error:
+    except Exception as error:  # of safetensors, OSError or RuntimeError
         raise UserError(
-            f"{path}: found no such file; expected {WEIGHTS}, {INDEX} or a folder of them"
-        ) from error
-    except Exception as error:  # of safetensors, or RuntimeError
-        raise UserError(
-            f"{path}: unreadable ({first_line(error)}); expected whole safetensors"
+            f"{path}: unreadable ({first_line(error)}); expected whole safetensors, as "
+            "save_pretrained writes them"
         ) from error

@@ -1,6 +1,5 @@
 """An output layer that transformers lacks, with a fixed log-unigram bias; counts."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from ..checkpoints.transformers_model import PretrainedModel
 from ..errors import UserError
 from ..functional import log_unigram, whole_counts
 
-ADDED_TENSOR = ".bias"  # what this module adds to an output layer
 LOADING_OPTIONS = ("dtype", "torch_dtype", "quantization_config")
 """Options of `from_pretrained` itself, though a configuration has such attributes too."""
 IGNORED_LABEL = -100  # label of the positions without a target
@@ -87,7 +85,12 @@ def add_log_unigram(model: Any, counts: Tensor) -> None:
 
     Reference: Meister et al. (2022), "A Natural Bias for Language Generation Models".
     """
-    head = _plain_head(model)
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or head.bias is not None:
+        found = "one with a bias" if type(head) is nn.Linear else type(head).__name__
+        raise UserError(
+            f"found {found} as output layer of {type(model).__name__}; expected nn.Linear, no bias"
+        )
     _fix_bias(model, log_unigram(whole_counts(counts, len(head.weight))))
 
 
@@ -128,17 +131,13 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     model_class, config = type(saved.skeleton), saved.skeleton.config
     head = saved.skeleton.get_output_embeddings()
     name = next((name for name, one in saved.skeleton.named_modules() if one is head), "")
-    for option in [
-        name for name in options if hasattr(config, name) and name not in LOADING_OPTIONS
-    ]:
-        setattr(config, option, options.pop(option))
+    for option in list(options):
+        if hasattr(config, option) and option not in LOADING_OPTIONS:
+            setattr(config, option, options.pop(option))
     config.transformers_weights = saved.path.name  # the file to load, as transformers names it
     ignored = model_class._keys_to_ignore_on_load_unexpected
     # what the class lacks is loaded below
-    model_class._keys_to_ignore_on_load_unexpected = [
-        *(ignored or ()),
-        re.escape(ADDED_TENSOR),
-    ]
+    model_class._keys_to_ignore_on_load_unexpected = [*(ignored or ()), r"\.bias"]
     try:
         model, info = model_class.from_pretrained(
             saved.path.parent, config=config, output_loading_info=True, **options
@@ -155,13 +154,3 @@ def load_pretrained(path: str | Path, **options: Any) -> Any:
     if f"{name}.bias" in saved and layer.bias is None:
         _fix_bias(model, saved.tensor(f"{name}.bias"))
     return (model, info) if wants_info else model
-
-
-def _plain_head(model: Any) -> nn.Linear:
-    head = model.get_output_embeddings()
-    if type(head) is not nn.Linear or head.bias is not None:
-        found = "one with a bias" if type(head) is nn.Linear else type(head).__name__
-        raise UserError(
-            f"found {found} as output layer of {type(model).__name__}; expected nn.Linear, no bias"
-        )
-    return head
