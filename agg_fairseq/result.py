@@ -35,7 +35,7 @@ class SeedValues:
         """The values that are numbers, by seed."""
         found = {}
         for seed, value in self.by_seed.items():
-            if isinstance(value, float | int) and not math.isnan(value):
+            if isinstance(value, float | int):
                 found[seed] = value
         return found
 
@@ -47,11 +47,9 @@ class SeedValues:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation over n − 1; None for fewer than two numbers, or an infinity."""
+        """Standard deviation over n − 1; None for fewer than two numbers."""
         numbers = self.numbers.values()
-        if len(numbers) < 2 or not all(map(math.isfinite, numbers)):
-            return None
-        return statistics.stdev(numbers)
+        return statistics.stdev(numbers) if len(numbers) > 1 else None
 
     def change(self, base: SeedValues, *, relative: bool = False) -> SeedValues:
         """The differences from a base, for the seeds that both have; `relative`: in percent of the
@@ -85,7 +83,7 @@ Value = float | int | str | None  # a number or a text; None where a metric is n
 
 def format_value(value: Value, digits: int, sign: str = "") -> str:
     """A value as tables show it; `sign`: "+" for a sign before positive numbers too."""
-    if isinstance(value, float) and not math.isnan(value):
+    if isinstance(value, float):
         return f"{value:{sign},.{digits}f}"
     if isinstance(value, int):
         return f"{value:{sign},}"
@@ -254,22 +252,18 @@ def compare(
         after, before = SeedValues({"": value.mean}), SeedValues({"": base.mean})
     change = format_change(after.change(before, relative=metric.relative), metric) or ""
     distance = metric.distance(human if isinstance(human, float | int) else None)
-    if distance is None:
+    deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
+    if distance is None or not deviations:
         return Compared(text, change)
     by_seed = {}
     for seed, number in after.numbers.items():
         if seed in before.numbers:
             by_seed[seed] = distance(before.numbers[seed]) - distance(number)
     gains = SeedValues(by_seed)
-    if not gains.numbers:  # an infinity against another
-        return Compared(text, change)
-    deviations = [seeds.deviation for seeds in (value, base) if seeds.deviation is not None]
     if paired:  # two standard errors of the mean gain
         least = 2 * (gains.deviation or 0.0) / math.sqrt(len(gains.numbers))
-    elif deviations:  # of two independent means; the larger one stands for that of a single seed
+    else:  # of two independent means; the larger one stands for that of a single seed
         least = 2 * max(deviations) * math.sqrt(1 / len(value.numbers) + 1 / len(base.numbers))
-    else:
-        return Compared(text, change)
     if abs(gains.mean) <= least:
         return Compared(text, change, SAME)
     return Compared(text, change, BETTER if gains.mean > 0 else WORSE)

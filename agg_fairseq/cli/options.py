@@ -155,7 +155,8 @@ TOKENIZER = Function("data.subwords", "TokenizerOptions")
 
 @dataclass(frozen=True)
 class Files:
-    """Inputs that are compared side by side, and `--name`, by default a `part` of the path."""
+    """Inputs that are compared side by side, and `--name`, by default a `part` of the path; without
+    a part, they are named by their paths."""
 
     metavar: str
     help: str
@@ -164,9 +165,10 @@ class Files:
     def add(self, parser: argparse.ArgumentParser) -> None:
         """Adds the arguments of the command."""
         own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
-        names = f"a name for each {self.metavar} (default: {own[self.part]})"
         parser.add_argument("inputs", nargs="+", metavar=self.metavar, help=self.help)
-        parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
+        if self.part:
+            names = f"a name for each {self.metavar} (default: {own[self.part]})"
+            parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
 
     def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """The first argument of the function."""

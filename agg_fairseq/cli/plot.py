@@ -35,10 +35,6 @@ class Runs(Files):
 class Results(Files):
     """What other commands wrote to --json, whose rows have names."""
 
-    def add(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the argument, without `--name`."""
-        parser.add_argument("inputs", nargs="+", metavar=self.metavar, help=self.help)
-
     def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """The results, by their paths."""
         return {path: Result.read(path) for path in arguments.inputs}
@@ -48,8 +44,8 @@ SAVED = "folders of runs that saved several checkpoints: --save-interval-updates
 RUNS = Runs("RUN", SAVED, "name")
 LOGS = Files("LOG", "logs of runs, which fairseq-train --log-format json --log-file LOG writes")
 DATA = Files("DATA", "folders written by fairseq-preprocess, with the training split", "name")
-EVALUATIONS = Results("EVAL.json", "files that agg-fairseq eval-lm --json wrote")
-TEXT_METRICS = Results("METRICS.json", "files that agg-fairseq text-metrics --json wrote")
+EVALUATIONS = Results("EVAL.json", "files that agg-fairseq eval-lm --json wrote", "")
+TEXT_METRICS = Results("METRICS.json", "files that agg-fairseq text-metrics --json wrote", "")
 PICTURES = {
     "projection": ("embeddings", "projection", MODELS),
     "singular-values": ("embeddings", "singular_values", MODELS),

@@ -109,8 +109,6 @@ def test_changes_are_of_the_same_seed():
         ((12, 12), "12"),
         ((12, 13), "12.50 ± 0.71"),
         (("not run", None), "not run / —"),
-        ((math.inf, 1.0), "inf"),
-        ((math.nan, 1.0), "1.00 (n = 1)"),
     ],
 )
 def test_values_of_seeds_in_a_table(values, shown):
