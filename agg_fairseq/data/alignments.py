@@ -57,8 +57,7 @@ def read_links(path: str | Path, sides: Sequence[Sentences]) -> LinkCounts:
     lengths = np.stack([side.ends for side in sides]) - begins
     for side, length in zip(sides, lengths, strict=True):
         length -= (length > 0) & (np.append(side.tokens, 0)[side.ends - 1] == EOS)
-    none = np.empty(0, dtype=np.int64)
-    keys, counts = [none], [none]
+    keys, counts = [], []
     for start in tqdm(range(0, number + 1, BLOCK_LINES), "links", leave=False, disable=None):
         block = [*islice(lines, BLOCK_LINES)]
         expected = min(BLOCK_LINES, number - start)

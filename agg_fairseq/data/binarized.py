@@ -138,17 +138,14 @@ def _count_kept(task: Any, split: str, epoch: int, max_positions: Any, whole: Te
     kept, skipped = np.arange(len(dataset)), []
     if max_positions is not None:
         kept, skipped = dataset.filter_indices_by_size(kept, max_positions)
-
-    def count(items: Sequence[int]) -> Tensor:
-        counts = torch.zeros_like(whole)
-        for start in tqdm(range(0, len(items), BLOCK_ITEMS), "counting", leave=False, disable=None):
-            block = [dataset[item]["target"] for item in items[start : start + BLOCK_ITEMS]]
-            counts += torch.bincount(torch.cat(block), minlength=len(counts))
-        return counts
-
-    if int(sizes.sum()) == int(whole.sum()) and len(dataset[0]["target"]) == sizes[0]:
-        return whole - count(skipped)
-    counts = count(kept)  # it cuts sentences, or adds tokens, such as --add-bos-token
+    # unless it cuts sentences, or adds tokens, such as --add-bos-token
+    is_whole = int(sizes.sum()) == int(whole.sum()) and len(dataset[0]["target"]) == sizes[0]
+    items, counts = skipped if is_whole else kept, torch.zeros_like(whole)
+    for start in tqdm(range(0, len(items), BLOCK_ITEMS), "counting", leave=False, disable=None):
+        block = [dataset[item]["target"] for item in items[start : start + BLOCK_ITEMS]]
+        counts += torch.bincount(torch.cat(block), minlength=len(counts))
+    if is_whole:
+        return whole - counts
     counts[task.target_dictionary.pad()] = 0
     return counts
 

@@ -27,8 +27,7 @@ class SortedTargets(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Each token's class, for any order of the dictionary. `order` has the tokens class by
-    class."""
+    """Each token's class, for any order of the dictionary."""
 
     class_ids: Tensor  # (V,) int64 in [0, C), the class of each token
     order: Tensor  # (V,) int64, the tokens sorted by class, then by index
