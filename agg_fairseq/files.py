@@ -5,32 +5,37 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .errors import UserError, first_line
 
 
+@contextmanager
+def reading(path: str | Path, expected: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raises UserError in the place of exceptions of some kinds; `expected` says what the file
+    should be."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
+
+
 def read_lines(path: str | Path, expected: str, *, errors: str = "strict") -> Iterator[str]:
     """The lines of a text in UTF-8, with their ends; only a line feed ends one, unlike U+2028.
 
-    `expected` says what the file should be, for errors; `errors="replace"` reads bytes that are not
-    UTF-8 as U+FFFD.
+    `errors="replace"` reads bytes that are not UTF-8 as U+FFFD.
     """
-    try:  # sig: without a byte-order mark
+    with reading(path, expected, OSError, UnicodeDecodeError):  # sig: without a byte-order mark
         with open(path, encoding="utf-8-sig", errors=errors, newline="\n") as file:
             yield from file
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
 
 
 def read_json_object(path: str | Path, expected: str) -> dict[str, Any]:
-    """Reads a file that holds a JSON object; `expected` says what it should be, for errors."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: unreadable ({first_line(error)}); expected {expected}") from error
+    """Reads a file that holds a JSON object."""
+    with reading(path, expected, OSError, ValueError, RecursionError):
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise UserError(f"{path}: found a JSON {type(value).__name__}; expected {expected}")
     return value

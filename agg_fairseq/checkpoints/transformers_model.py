@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, first_line
-from ..files import read_json_object
+from ..files import read_json_object, reading
 from .output_embedding import OutputEmbedding, check_matrix
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -189,10 +189,5 @@ class PretrainedModel:
 def _open(path: Path) -> Any:
     from safetensors import safe_open
 
-    try:
+    with reading(path, "whole safetensors, as save_pretrained writes them", Exception):
         return safe_open(path, framework="pt")
-    except Exception as error:  # of safetensors, OSError or RuntimeError
-        raise UserError(
-            f"{path}: unreadable ({first_line(error)}); expected whole safetensors, as "
-            "save_pretrained writes them"
-        ) from error

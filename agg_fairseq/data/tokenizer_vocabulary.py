@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, first_line
-from ..files import read_lines
+from ..files import read_lines, reading
 from .subwords import WORDS, TokenizerOptions, WordTokenizer
 from .vocabulary import Vocabulary
 
@@ -54,15 +54,11 @@ class TokenizerVocabulary(Vocabulary):
         as it has tokens."""
         import tokenizers
 
-        try:
+        with reading(path, "the model's tokenizer", Exception):  # a bare one of tokenizers
             saved = json.loads(content)
             unknown = saved["model"].get("unk_token", saved["model"].get("unk_id"))
             byte_level = "ByteLevel" in json.dumps(saved.get("decoder"))
             tokenizer = tokenizers.Tokenizer.from_str(content)
-        except Exception as error:  # a bare one of tokenizers
-            raise UserError(
-                f"{path}: unreadable ({first_line(error)}); expected the model's tokenizer"
-            ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         unknown = tokenizer.token_to_id(unknown) if isinstance(unknown, str) else unknown
@@ -90,7 +86,7 @@ class TokenizerVocabulary(Vocabulary):
     def encode_file(self, text: str | Path) -> Iterator[np.ndarray]:
         """The tokens of a text in blocks (n,) int64 of whole lines, without those that have no
         row."""
-        try:
+        with reading(text, "text in UTF-8", UnicodeDecodeError):
             with open(text, encoding="utf-8-sig") as file:  # without a byte-order mark
                 # or longer lines; each a block for a core
                 blocks = iter(lambda: "".join(file.readlines(BLOCK_CHARACTERS)), "")
@@ -98,10 +94,6 @@ class TokenizerVocabulary(Vocabulary):
                     for encoding in self._encoded(self.tokenizer.encode_batch_fast, batch):
                         rows = np.array(encoding.ids, dtype=np.int64)
                         yield rows[rows < self.rows]
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{text}: unreadable ({first_line(error)}); expected text in UTF-8"
-            ) from error
 
     def encode(self, text: str) -> Any:
         """A text as a `tokenizers.Encoding`, without special tokens."""
