@@ -107,12 +107,8 @@ class Checkpoint:
         """The output embedding, or the input embedding of a tied model that saves no other;
         UserError if there is none of a known name, or it is no matrix of finite numbers."""
         output_name, input_name = self._find(OUTPUT_NAMES), self._find(INPUT_NAMES)
-        if (
-            output_name is None
-            and input_name
-            and any(map(self.options("model").get, TYING_OPTIONS))
-        ):
-            output_name = input_name
+        if any(map(self.options("model").get, TYING_OPTIONS)):
+            output_name = output_name or input_name
         if output_name is None:
             raise UserError(
                 f"{self.path}: found no output embedding among "

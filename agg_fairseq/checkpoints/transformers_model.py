@@ -52,12 +52,13 @@ class PretrainedModel:
         if self.path.name.endswith(INDEX_ENDING):
             expected = "an index of safetensors files, as save_pretrained writes it"
             files = read_json_object(self.path, expected).get("weight_map")
-            if not isinstance(files, dict) or not all(isinstance(f, str) for f in files.values()):
+            if not isinstance(files, dict):
                 raise UserError(f"{self.path}: found no weight_map; expected {expected}")
-            outside = [one for one in files.values() if Path(one).name != one]
-            if outside:
-                raise UserError(f"{self.path}: found {outside[0]}; expected files of its folder")
-            self._files = {name: self.path.parent / file for name, file in files.items()}
+            self._files = {}
+            for name, file in files.items():
+                if Path(str(file)).name != file:
+                    raise UserError(f"{self.path}: found {file}; expected files of its folder")
+                self._files[name] = self.path.parent / file
         else:
             self._files = dict.fromkeys(_open(self.path).keys(), self.path)
 

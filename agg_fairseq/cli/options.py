@@ -200,13 +200,13 @@ class Model:
     def add(self, parser: argparse.ArgumentParser) -> None:
         """Adds the argument."""
         text = "checkpoint of fairseq-train, or the folder of a run"
-        parser.add_argument("model", metavar="MODEL", help=text)
+        parser.add_argument("inputs", metavar="MODEL", help=text)
 
     def open(self, arguments: argparse.Namespace) -> Any:
         """The checkpoint."""
         from ..checkpoints import Checkpoint
 
-        return Checkpoint(arguments.model)
+        return Checkpoint(arguments.inputs)
 
 
 MODELS = Models(
@@ -247,16 +247,12 @@ def call(
     function: Function, arguments: argparse.Namespace, inputs: Files | Model | None = None
 ) -> Any:
     """Calls a function with the options that are its parameters, and with what is opened for it."""
-    options = given_options(function, arguments, 0 if inputs is None else 1)
-    opened = [] if inputs is None else [inputs.open(arguments)]
-    return function(*opened, **options)
+    options = given_options(function, arguments)
+    return function(**options) if inputs is None else function(inputs.open(arguments), **options)
 
 
-def given_options(
-    function: Function, arguments: argparse.Namespace, first: int = 1
-) -> dict[str, Any]:
-    """The arguments that are parameters of a function, from the `first` on; UserError for one that
-    has no effect."""
+def given_options(function: Function, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments that are parameters of a function; UserError for one that has no effect."""
     given, parameters = vars(arguments), {**TOKENIZER.parameters, **function.parameters}
     for name, default in parameters.items():
         if name not in given or given[name] == default:
@@ -268,7 +264,7 @@ def given_options(
         for other in REPLACED.get(name, ()):
             if given.get(other) is not None:
                 raise UserError(f"{flag(name)}: found it with {flag(other)}, which takes its place")
-    options = {name: given[name] for name in list(function.parameters)[first:] if name in given}
+    options = {name: given[name] for name in function.parameters if name in given}
     if "bpe" in given:
         names = [name for name in TOKENIZER.parameters if name in given]
         options["tokenizer"] = TOKENIZER(**{name: given[name] for name in names})
