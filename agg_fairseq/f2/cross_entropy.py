@@ -239,13 +239,13 @@ class _JointLogProb(torch.autograd.Function):
         for log p1."""
         refuse_second_derivatives()
         joint, log_p1 = ctx.saved_tensors
-        class_ids, rows = ctx.classes.class_ids, _rows_at_a_time(joint)
+        classes, rows = ctx.classes, _rows_at_a_time(joint)
         grad_logits, sums = torch.empty_like(gradient), torch.empty_like(log_p1)
         for start in range(0, len(joint), rows):
             part = slice(start, start + rows)
-            sums[part] = ctx.classes.reduce(gradient[part], torch.sum, 0.0)
-            p2 = (joint[part] - log_p1[part].index_select(1, class_ids)).exp_()
-            class_sums = sums[part].index_select(1, class_ids)
+            sums[part] = classes.reduce(gradient[part], torch.sum, 0.0)
+            p2 = (joint[part] - classes.spread(log_p1[part])).exp_()
+            class_sums = classes.spread(sums[part])
             torch.addcmul(gradient[part], p2, class_sums, value=-1, out=grad_logits[part])
         return grad_logits, sums, None
 

@@ -45,15 +45,14 @@ def decoupled_log_prob(
         features, chosen = features.reshape(-1, features.size(-1)), chosen.reshape(-1)
         log_p1 = class_log_prob(features, class_weight)  # N x C
         outside = log_p1.clamp(min=-LEAST_CLASS_NATS) - classes.sizes.log() - OUTSIDE_NATS
+        log_probs = classes.spread(outside)  # N x V
 
         # All logits are formed on a GPU: to learn which classes were chosen, its host would wait.
         if features.is_cuda:
-            log_probs = outside.index_select(1, classes.class_ids)  # N x V
             is_inside = classes.class_ids == chosen[:, None]  # N x V
             token_log_probs = linear(features, weight).to(log_probs.dtype)
             token_log_probs = token_log_probs.masked_fill_(~is_inside, -torch.inf).log_softmax(1)
             return torch.where(is_inside, token_log_probs, log_probs).view(shape)
-        log_probs = classes.spread(outside)
         for number, parts in enumerate(classes.parts):
             rows = (chosen == number).nonzero().squeeze(1)
             if len(rows):
