@@ -32,10 +32,8 @@ def average_checkpoints(
     by: str = "epoch",
     force: bool = False,
 ) -> Result:
-    """Writes the mean of checkpoints of one model as a checkpoint.
-
-    All else is that of the first checkpoint, without what only its own run could go on from, such as
-    the token counts of a criterion.
+    """Writes the mean of checkpoints of one model as a checkpoint, with all else of the first one
+    but what only its own run could go on from, such as the token counts of a criterion.
 
     Args:
         inputs: the folder of a run, or checkpoints.

@@ -104,8 +104,7 @@ class Checkpoint:
 
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
-        """The output embedding, or the input embedding of a tied model that saves no other;
-        UserError if there is none of a known name, or it is no matrix of finite numbers."""
+        """The output embedding, or the input embedding of a tied model that saves no other."""
         output_name, input_name = self._find(OUTPUT_NAMES), self._find(INPUT_NAMES)
         if any(map(self.options("model").get, TYING_OPTIONS)):
             output_name = output_name or input_name
@@ -122,7 +121,7 @@ class Checkpoint:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D) of the decoder, in the dtype of the file; UserError without."""
+        """The input embedding (V, D) of the decoder, in the dtype of the file."""
         name = self._find(INPUT_NAMES)
         if name is None:
             raise UserError(f"{self.path}: found no input embedding; expected {INPUT_NAMES[0]}")

@@ -138,7 +138,7 @@ class PretrainedModel:
     @cached_property
     def output_embedding(self) -> OutputEmbedding:
         """The parameter `matrix`; else the output embedding, or the input embedding of a tied
-        model. UserError if there is none, or it is no matrix of finite numbers."""
+        model."""
         name, tied = self.matrix, None
         if name is None:
             head = self.skeleton.get_output_embeddings()
@@ -163,8 +163,7 @@ class PretrainedModel:
 
     @property
     def input_embedding(self) -> Tensor:
-        """The input embedding (V, D), in the dtype of the file, of a decoder if it has its own;
-        UserError without."""
+        """The input embedding (V, D), in the dtype of the file, of a decoder if it has its own."""
         # transformers names `shared` of an untied BART first, which no token passes
         parts = self.skeleton.get_decoder(), self.skeleton
         names = (self._saved_name(part.get_input_embeddings()) for part in parts)

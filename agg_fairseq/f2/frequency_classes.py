@@ -32,7 +32,7 @@ def mefmax(counts: Tensor) -> Tensor:
         tensor([2, 0, 2, 2, 0, 1, 2, 2, 2])
 
     Reference: Choi et al. (2020), Sec. 3.3, Eqs. 5–6, Algorithm 1. Of equal efficiencies the
-    smallest number of classes is kept, as in the paper. A last class that would be empty is dropped.
+    smallest number of classes is kept, as in the paper.
     """
     ranked, cumulative = _ranked(counts)
     p = np.diff(cumulative, prepend=0) / cumulative[-1]  # V
@@ -54,9 +54,7 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
     Args:
         counts: as for `mefmax`, which says what is returned.
         number: C, from 1 to ⌊1 / p_max⌋; with more, one frequent token would have the mass of
-            several classes.
-
-    ValueError if the last class would be empty.
+            several classes. ValueError if the last class would be empty.
 
     Reference: Choi et al. (2020), Sec. 4.4.1, as for `equal_token`.
     """
@@ -71,7 +69,7 @@ def equal_frequency(counts: Tensor, number: int) -> Tensor:
 
 
 def equal_token(counts: Tensor, number: int) -> Tensor:
-    """`fixed-eq-token`: a number of classes, 1 to V, each of the same number of tokens, the larger
+    """`fixed-eq-token`: a fixed number of classes, each of the same number of tokens, the larger
     ones first.
 
     Args:
@@ -129,12 +127,8 @@ def _ranked(counts: Tensor) -> tuple[Tensor, np.ndarray]:
 
 
 def _equal_mass_ends(cumulative: np.ndarray, number: int) -> np.ndarray:
-    """Where each class ends (C,): after the first token at which the cumulative count exceeds k/K
-    of the total.
-
-    Since no token has more than 1/K of the mass, each cut-off comes after the one before it. Only
-    the last class may be empty, and it is dropped.
-    """
+    """Where each class ends (C,). Since no token has more than 1/K of the mass, each cut-off comes
+    after the one before it. Only the last class may be empty, and it is dropped."""
     limits = np.arange(1, number) * cumulative[-1] // number
     ends = np.searchsorted(cumulative, limits, side="right") + 1
     size = len(cumulative)
