@@ -32,6 +32,11 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
+def flag(name: str) -> str:
+    """An option, as one types it."""
+    return f"--{name.replace('_', '-')}"
+
+
 def printable(text: str) -> str:
     """A text in one line, in which control characters, which a terminal would obey, are escaped."""
     line = " ".join(text.split())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.subwords import FILES
-from ..errors import UserError
+from ..errors import UserError, flag
 from ..names import GROUP_MEANINGS, unique_names
 
 
@@ -312,8 +312,3 @@ def descriptions(documented: ast.AST) -> dict[str, str]:
         name, _, text = " ".join(part.split()).partition(": ")
         texts[name] = text.removesuffix(".").replace("`", "").replace("None: ", "default: ")
     return texts
-
-
-def flag(name: str) -> str:
-    """An option, as one types it."""
-    return f"--{name.replace('_', '-')}"

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, first_line
+from ..errors import UserError, first_line, flag
 from ..files import read_lines
 
 FILES = {
@@ -64,8 +64,9 @@ class TokenizerOptions:
     def __post_init__(self) -> None:
         for name in {*chain(*FILES.values())} - {*FILES[self.bpe]}:
             if getattr(self, name) is not None:
-                option = f"--{name.replace('_', '-')}"
-                raise UserError(f"{option}: found it with --bpe {self.bpe}, which does not read it")
+                raise UserError(
+                    f"{flag(name)}: found it with --bpe {self.bpe}, which does not read it"
+                )
 
     def word_tokenizer(self, dictionary: Any) -> WordTokenizer:
         """Splits text into tokens of fairseq's dictionary, in which the pieces of GPT-2 may be ids
@@ -124,9 +125,8 @@ class TokenizerOptions:
         files = {}
         for name in FILES[self.bpe]:
             if getattr(self, name) is None:
-                option = f"--{name.replace('_', '-')}"
                 raise UserError(
-                    f"{option}: found none; name the file that the data was encoded with"
+                    f"{flag(name)}: found none; name the file that the data was encoded with"
                 )
             files[name] = str(getattr(self, name))
         expected = f"what --bpe {self.bpe} reads"
