@@ -52,7 +52,7 @@ def read_translations(path: str | Path) -> Translations:
         kind, index, rest = match[1], int(match[2]), line[match.end() :]
         try:
             if not rest.endswith("\n") or RECORD.search(rest):
-                raise ValueError("the line has no end of its own")
+                raise ValueError  # the line has no end of its own
             score, text = ("0", rest) if kind == "T" else rest.split("\t", 1)
             number = -math.inf if math.isnan(float(score)) else float(score)
         except ValueError as error:
