@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..data.subwords import FILES
 from ..errors import UserError, flag
@@ -78,9 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bpe": {"choices": FILES},
     "f2_decoding": {"choices": ("joint", "greedy-class", "sample-class")},
     "tokenize": {"choices": TOKENIZERS},
-    "as_published": {"action": "store_true"},
-    "bos": {"action": "store_true"},
-    "force": {"action": "store_true"},
+    **dict.fromkeys(("as_published", "bos", "force"), {"action": "store_true"}),
     "data": {"metavar": "DATA"},
     "split": {"metavar": "SPLIT"},
     "occurrences_in": {"metavar": "DATA|FILE"},
@@ -91,6 +89,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "moses": {"metavar": "LANG"},
     "baseline": {"metavar": "NAME"},
     "device": {"metavar": "DEVICE"},
+    "matrix": {
+        "metavar": "PARAMETER",
+        "help": "measure this parameter of the models of transformers (default: the output "
+        "embedding)",
+    },
 }
 """Parameters that are options, with what argparse needs."""
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -161,11 +164,12 @@ class Files:
     metavar: str
     help: str
     part: str = "folder"
+    nargs: ClassVar[str | None] = "+"
 
     def add(self, parser: argparse.ArgumentParser) -> None:
         """Adds the arguments of the command."""
         own = {"folder": "that of its folder", "name": "its own", "stem": "its own, without ending"}
-        parser.add_argument("inputs", nargs="+", metavar=self.metavar, help=self.help)
+        parser.add_argument("inputs", nargs=self.nargs, metavar=self.metavar, help=self.help)
         if self.part:
             names = f"a name for each {self.metavar} (default: {own[self.part]})"
             parser.add_argument("--name", nargs="+", metavar="NAME", help=names)
@@ -182,10 +186,7 @@ class Models(Files):
     def add(self, parser: argparse.ArgumentParser) -> None:
         """Also adds `--matrix`."""
         super().add(parser)
-        text = (
-            "measure this parameter of the models of transformers (default: the output embedding)"
-        )
-        parser.add_argument("--matrix", metavar="PARAMETER", help=text)
+        add_option(parser, "matrix")
 
     def open(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """The models by their names."""
@@ -194,13 +195,10 @@ class Models(Files):
         return open_models(arguments.inputs, arguments.name, arguments.matrix)
 
 
-class Model:
-    """One model of fairseq."""
+class Model(Files):
+    """One model of fairseq, without `--name`."""
 
-    def add(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the argument."""
-        text = "checkpoint of fairseq-train, or the folder of a run"
-        parser.add_argument("inputs", metavar="MODEL", help=text)
+    nargs = None
 
     def open(self, arguments: argparse.Namespace) -> Any:
         """The checkpoint."""
@@ -214,11 +212,11 @@ MODELS = Models(
     "checkpoints of fairseq-train, folders of runs, or models of transformers: folders of "
     "save_pretrained, .safetensors files, or an index of several such files",
 )
-MODEL = Model()
+MODEL = Model("MODEL", "checkpoint of fairseq-train, or the folder of a run", "")
 
 
 def calling(
-    module: str, name: str, inputs: Files | Model | None = None, **defaults: Any
+    module: str, name: str, inputs: Files | None = None, **defaults: Any
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Any]]:
     """`add_arguments` and `run` of a command that is a call of a function.
 
@@ -243,9 +241,7 @@ def calling(
     return add_arguments, lambda arguments: call(function, arguments, inputs)
 
 
-def call(
-    function: Function, arguments: argparse.Namespace, inputs: Files | Model | None = None
-) -> Any:
+def call(function: Function, arguments: argparse.Namespace, inputs: Files | None = None) -> Any:
     """Calls a function with the options that are its parameters, and with what is opened for it."""
     options = given_options(function, arguments)
     return function(**options) if inputs is None else function(inputs.open(arguments), **options)
