@@ -102,17 +102,13 @@ def _training_counts(task: Any, split: str, max_positions: Any, epoch: int | Non
     if not hasattr(options, "data"):  # examples/laser
         raise UserError(f"found no folder of data in the task {type(task).__name__}")
     languages = getattr(options, "source_lang", None), getattr(options, "target_lang", None)
+    pair = languages if all(languages) else None
+    upsampling = getattr(options, "upsample_primary", 1)
     shards = list(enumerate(folders(options.data), 1))
-    counts = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
-    total = 0
+    dictionary = task.target_dictionary
+    counts, total = torch.zeros(len(dictionary), dtype=torch.int64), 0
     for shard, folder in shards if epoch is None else [shards[(epoch - 1) % len(shards)]]:
-        whole = count_split(
-            folder,
-            task.target_dictionary,
-            split,
-            languages if all(languages) else None,
-            getattr(options, "upsample_primary", 1),
-        )
+        whole = count_split(folder, dictionary, split, pair, upsampling)
         counts += _count_kept(task, split, shard, max_positions, whole)
         total += int(whole.sum())
     trained = int(counts.sum())

@@ -96,8 +96,7 @@ def factorized_cross_entropy(
             target,
             ignore_index=ignore_index,
         )
-        losses, class_nll, token_nll = values["losses"], values["class_nll"], values["token_nll"]
-        return FactorizedOutput(loss, class_nll + token_nll, losses, class_nll, token_nll)
+        return FactorizedOutput(loss, values["class_nll"] + values["token_nll"], **values)
     order = classes.sort(target, ignore_index) if sorted_targets is None else sorted_targets
     starts = order.starts.read().tolist()  # a GPU is waited for, unless the numbers have arrived
     kept = order.positions[: starts[-1]]  # n <= N
