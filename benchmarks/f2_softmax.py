@@ -22,8 +22,8 @@ import torch
 from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 
-from agg_fairseq.f2 import FactorizedSoftmax
 from agg_fairseq.f2.frequency_classes import equal_frequency, mefmax
+from agg_fairseq.fairseq_plugin.models.transformer_f2 import F2Layer
 from agg_fairseq.files import write_json
 
 from .measuring import (
@@ -160,8 +160,9 @@ def training(
     def by_criterion(name: str, classes: Tensor | None = None, **options: Any) -> Step:
         objective, model = criterion(name, task, **options).to(device).train(), full
         if classes is not None:
-            layer = FactorizedSoftmax(dimension, classes, weight).to(device, dtype)
-            trained.append(layer.class_weight)
+            layer = F2Layer(weight, "mefmax", 0)
+            layer.assign(classes)
+            trained.append(layer.to(device, dtype).class_weight)
             model = OutputLayerModel(dimension, vocabulary, layer)
 
         def step() -> None:
