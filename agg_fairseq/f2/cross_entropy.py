@@ -109,7 +109,7 @@ def factorized_cross_entropy(
     parts: list[Tensor] = []  # −log p2
     groups = _neighbors(starts, classes.starts, MERGED_LOGITS.get(h.device.type, 0))
     numbers = [starts[stop] - starts[first] for first, stop in groups]
-    rows, class_starts = classes.rows(weight), classes.edges.long()
+    rows, class_starts = classes.split(weight, 0), classes.edges.long()
     by_group = zip(
         groups,
         *(one.split(numbers) for one in (h, order.ranks[: len(kept)], target_class)),

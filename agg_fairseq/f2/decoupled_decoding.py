@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .cross_entropy import class_log_prob, linear
-from .token_classes import TokenClasses, check_classes, take
+from .token_classes import TokenClasses, check_classes
 
 DECODINGS = ("joint", "greedy-class", "sample-class")
 """Ways to choose the next token: from the joint distribution, or its class first."""
@@ -56,8 +56,10 @@ def decoupled_log_prob(
         for number, parts in enumerate(classes.parts):
             rows = (chosen == number).nonzero().squeeze(1)
             if len(rows):
-                h = features[rows]
-                logits = [linear(h, take(weight, 0, part)) for part in parts]
+                h, logits = features[rows], []
+                for part in parts:
+                    w = weight[part] if isinstance(part, slice) else weight.index_select(0, part)
+                    logits.append(linear(h, w))
                 inside = torch.log_softmax(torch.cat(logits, 1).to(log_probs.dtype), 1)
                 sizes = [part_log_probs.size(1) for part_log_probs in logits]
                 for part, part_log_probs in zip(parts, inside.split(sizes, 1), strict=True):

@@ -88,16 +88,18 @@ class TokenClasses:
         """V, the number of tokens."""
         return len(self.class_ids)
 
-    def rows(self, weight: Tensor) -> list[Tensor]:
-        """The rows of W (V, D) of each class, without a copy where they are consecutive."""
+    def split(self, values: Tensor, dimension: int) -> list[Tensor]:
+        """The values of each class along a dimension of V, without a copy where they are
+        consecutive. Its backward pass is one over all values."""
         slices = [part for parts in self.parts for part in parts if isinstance(part, slice)]
         runs = sorted((part.start, part.stop - part.start) for part in slices)
-        if sum(size for _, size in runs) < len(weight):
-            return list(weight.index_select(0, self.order).split(np.diff(self.starts).tolist()))
-        pieces = weight.split([size for _, size in runs])
+        if sum(size for _, size in runs) < self.vocabulary:
+            sizes = np.diff(self.starts).tolist()
+            return list(values.index_select(dimension, self.order).split(sizes, dimension))
+        pieces = values.split([size for _, size in runs], dimension)
         by_start = {start: piece for (start, _), piece in zip(runs, pieces, strict=True)}
         return [
-            joined([by_start[part.start] for part in parts if isinstance(part, slice)])
+            joined([by_start[part.start] for part in parts if isinstance(part, slice)], dimension)
             for parts in self.parts
         ]
 
@@ -130,22 +132,11 @@ class TokenClasses:
         """A `reduction`, such as `torch.sum`, of (N, V) over the tokens of each class: (N, C);
         `nothing` is the value that does not change it."""
         if not values.is_cuda:
-            reduced = []
-            for pieces in self.parts:
-                taken = [take(values, 1, part) for part in pieces]
-                reduced.append(reduction(joined(taken, 1), 1))
-            return torch.stack(reduced, 1)
+            return torch.stack([reduction(part, 1) for part in self.split(values, 1)], 1)
         for columns, is_empty in self.tables:  # a few launches, whatever the number of classes
             parts = values.index_select(1, columns.view(-1)).view(-1, *columns.shape)
             values = reduction(parts.masked_fill_(is_empty, nothing), 2)
         return values
-
-
-def take(values: Tensor, dimension: int, part: slice | Tensor) -> Tensor:
-    """The values at a part of a dimension, without a copy if it is a slice."""
-    if isinstance(part, slice):
-        return values.narrow(dimension, part.start, part.stop - part.start)
-    return values.index_select(dimension, part)
 
 
 def joined(parts: list[Tensor], dimension: int = 0) -> Tensor:
