@@ -34,7 +34,7 @@ def load_parallel(data: str | Path, languages: tuple[str, str]) -> list[Sentence
                 stem = target_part.name.removesuffix(languages[1])
                 parts.append(folder / f"{stem}{language}")
         sides.append(load_sentences(parts, load_dictionary(data, f"dict.{language}.txt")))
-    numbers = [len(side.ends) for side in sides]
+    numbers = [side.numbers for side in sides]
     if numbers[0] != numbers[1]:
         found = " and ".join(map("{} of {}".format, numbers, languages))
         raise UserError(f"{data}: found sentences {found}; run fairseq-preprocess again")

@@ -215,6 +215,7 @@ class Sentences(NamedTuple):
 
     tokens: np.ndarray  # (n,) integers, their ends included
     ends: np.ndarray  # (m,) int64, where each of them ends
+    numbers: tuple[int, ...] = ()  # of sentences, in each part of the split
 
 
 def load_sentences(parts: Sequence[str | Path], dictionary: Any) -> Sentences:
@@ -227,7 +228,7 @@ def load_sentences(parts: Sequence[str | Path], dictionary: Any) -> Sentences:
         dataset = data_utils.load_indexed_dataset(str(part), dictionary)
         lengths.append(dataset.sizes.astype(np.int64))  # a copy, since its file is closed with it
     tokens = blocks[0] if len(blocks) == 1 else np.concatenate(blocks or [np.empty(0, np.int64)])
-    return Sentences(tokens, np.cumsum(np.concatenate(lengths)))
+    return Sentences(tokens, np.cumsum(np.concatenate(lengths)), tuple(map(len, lengths)))
 
 
 def read_tokens(path: str | Path, dictionary: Any) -> Iterator[np.ndarray]:

@@ -114,7 +114,7 @@ def test_a_split_of_an_older_format_is_read(sentences, tmp_path):
     for sentence in sentences:
         builder.add_item(torch.tensor(sentence))
     builder.finalize(str(tmp_path / "train.idx"))
-    tokens, ends = load_sentences([tmp_path / "train"], Dictionary())
+    tokens, ends, _ = load_sentences([tmp_path / "train"], Dictionary())
     assert [part.tolist() for part in np.split(tokens, ends)] == [*sentences, []]
 
 
