@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...data.binarized import excluded_tokens, training_counts
-from ...errors import UserError, fail
+from ...errors import UserError, fail, flag
 from ...f2 import FactorizedSoftmax
 from ...functional import TERMS, Average, Gates, LossOutput, TrainingLoss
 from ...functional.gated_linear import changes_when_read
@@ -206,7 +206,7 @@ class GatedCriterion(FairseqCriterion):
             for term in TERMS:
                 if loss.weights[term.option] and not (term.of_weight or term.takes_log_probs):
                     raise NoOutputLayer(
-                        f"which computes its logits in its own way, and --{term.option.replace('_', '-')} "
+                        f"which computes its logits in its own way, and {flag(term.option)} "
                         f"{loss.weights[term.option]}; expected 0 for such a model"
                     )
             log_probs = gated_log_probs(model, net_input, head.layer, target, gates)
