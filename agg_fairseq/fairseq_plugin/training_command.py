@@ -9,6 +9,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 from ..checkpoints import Checkpoint
+from ..errors import flag
 from . import criterions, models, optimizers  # noqa: F401 — importing registers
 
 NAMES = {
@@ -45,7 +46,7 @@ def training_command(checkpoint: Checkpoint) -> str | None:
             if key in seen or value is None or value is False or str(value) == str(default):
                 continue
             seen.add(key)  # the criterion repeats options of other sections
-            words.append(f"--{key.replace('_', '-')}")
+            words.append(flag(key))
             if value is not True:
                 is_list = isinstance(value, list | tuple)
                 words.append(",".join(map(str, value)) if is_list else str(value))

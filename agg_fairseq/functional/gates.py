@@ -158,8 +158,8 @@ class Gates:
 
     Args:
         rare: (V,) bool, the rare tokens R.
-        g1: (V,), not negative, gates where the target is not rare; None means 1.
-        g2: (V,), not negative, gates where the target is rare; None means 1.
+        g1: (V,), not negative, finite, gates where the target is not rare; None means 1.
+        g2: (V,), not negative, finite, gates where the target is rare; None means 1.
     """
 
     rare: Tensor
@@ -174,8 +174,9 @@ class Gates:
                 if gate.shape != self.rare.shape:
                     found = f"{tuple(gate.shape)} and {tuple(self.rare.shape)}"
                     raise ValueError(f"expected {name} and rare of one shape, got {found}")
-                if not gate.is_cuda and not (gate >= 0).all():
-                    raise ValueError(f"expected {name} of at least 0, got {gate.min().item()}")
+                if not gate.is_cuda and not ((gate >= 0) & gate.isfinite()).all():
+                    found = f"{gate.min().item()} to {gate.max().item()}"
+                    raise ValueError(f"expected {name} of at least 0, and finite, got {found}")
                 object.__setattr__(self, name, torch.where(self.rare, gate.detach(), 1.0))
 
 

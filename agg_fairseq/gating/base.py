@@ -81,7 +81,8 @@ class Gating(nn.Module):
         return None
 
     def start_epoch(self, epoch: int, updates: int) -> None:
-        """Tells the rule the number of an epoch, from 1, and how many updates it has."""
+        """Tells the rule, before an epoch, its number, from 1, and how many updates it has: for a
+        window of one epoch, and a group that is fixed after one."""
 
     # A micro-batch.
 

@@ -41,8 +41,9 @@ class WindowGating(Gating):
         rare_fraction: as of `functional.rare_tokens`, instead of `alpha`.
         window: K >= 1, the number of updates over which appearances are counted; None is one epoch,
             as `start_epoch` tells, and 1,000 until then.
-        static_after_epoch: keep the rare group fixed after this epoch, once the window is full
-            (before that, most tokens had no time to appear); 0: never (Yu et al. 2022, Table 9).
+        static_after_epoch: keep the rare group fixed after this epoch, as `start_epoch` tells, once
+            the window is full (before that, most tokens had no time to appear); 0: never (Yu et al.
+            2022, Table 9).
         count_current_batch: also count the micro-batches of the update so far, with a reduction
             over the workers for each; the first update is then gated too.
         **options: as of `Gating`.

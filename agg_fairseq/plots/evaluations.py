@@ -50,7 +50,7 @@ def alpha_sweep(evaluations: Evaluations) -> style.Figure:
     for name, (row, values) in _rows(evaluations, titles, "eval-lm").items():
         criterion = row.get("criterion", {})  # the human texts have none
         chosen = [option for option in AGG_OPTIONS if criterion.get(option) is not None]
-        if chosen:
+        if chosen and criterion.get("_name", "agg") == "agg":  # other rules have these options too
             options.add(chosen[0])
             points.setdefault(criterion[chosen[0]], []).append(values)
         elif name not in (HUMAN, UNIGRAM):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from ..checkpoints import Checkpoint
+from ..errors import flag
 
 NOT_SETTINGS = frozenset(
     "save_dir log_file handlers tensorboard_logdir user_dir wandb_project distributed_init_method "
@@ -26,7 +27,7 @@ def training_settings(checkpoint: Checkpoint) -> dict[str, str]:
                 name = "arch" if section == "model" else section
             text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             if name not in NOT_SETTINGS and text not in OFF_VALUES:
-                settings.setdefault(f"--{name.replace('_', '-')}", text)
+                settings.setdefault(flag(name), text)
     return settings
 
 

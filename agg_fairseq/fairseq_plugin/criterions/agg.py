@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class AggCriterionConfig(GatedCriterionConfig):
-    """Options of `--criterion agg`."""
+class WindowCriterionConfig(GatedCriterionConfig):
+    """Options of every rule by the appearances in a window."""
 
     agg_alpha: Optional[float] = option(
         None,
@@ -47,10 +47,6 @@ class AggCriterionConfig(GatedCriterionConfig):
         "also count the current batch and the earlier batches of the update, as the authors' code "
         "does; needs a reduction over the workers per batch",
     )
-    agg_gates: ChoiceEnum(AGG_GATES) = option(  # type: ignore[valid-type]
-        "both",
-        "which gates to use: both; or g1 or g2 alone (the paper's Table 8)",
-    )
     agg_static_after_epoch: int = option(
         0, "keep the group of rare tokens fixed after this epoch (the paper's Table 9); 0: never"
     )
@@ -58,15 +54,11 @@ class AggCriterionConfig(GatedCriterionConfig):
     max_epoch: int = II("optimization.max_epoch")
 
 
-@register_criterion("agg", dataclass=AggCriterionConfig)
-class AggCriterion(GatedCriterion):
-    """See `AggGating`. For another `WindowGating`, override `make_gating`."""
+class WindowCriterion(GatedCriterion):
+    """Likelihood with the gates of a `WindowGating`; a subclass defines `make_gating`."""
 
     counts_tokens: ClassVar[bool] = True
     gating: WindowGating
-
-    def make_gating(self, **options: Any) -> WindowGating:
-        return AggGating(which=str(self.cfg.agg_gates), **self.window_options(), **options)
 
     def window_options(self) -> dict[str, Any]:
         """The options of a `WindowGating`."""
@@ -82,20 +74,20 @@ class AggCriterion(GatedCriterion):
     def on_training_data(self, epoch: int) -> None:
         """Logs what is rare by the counts of the training split; warns of more than half of the
         tokens, and of a window that is long compared with the training."""
-        cfg, updates = self.cfg, self.updates_of_epoch(epoch)
+        cfg, name, updates = self.cfg, self.cfg._name, self.updates_of_epoch(epoch)
         # 0: no limit
         training = min(cfg.max_update or math.inf, cfg.max_epoch * updates or math.inf)
         if not cfg.agg_window and training < 10 * updates:
             logger.warning(
-                f"agg: the window is one epoch of {updates:,} updates, more than a tenth of the "
-                f"training of {training:,}; one in which a rare token appears once or twice led to "
+                f"{name}: the window is one epoch of {updates:,} updates, more than a tenth of "
+                f"the training of {training:,}; one in which a rare token appears once or twice led to "
                 "a lower perplexity (docs/method.md); agg-fairseq groups tells how many updates "
                 "that takes"
             )
         try:
             counts = self.count_targets(epoch)  # of as many updates
         except UserError as error:
-            logger.info(f"agg: what is rare is not known before the training ({error})")
+            logger.info(f"{name}: what is rare is not known before the training ({error})")
             return
         if torch.distributed.is_initialized() and torch.distributed.get_rank():
             return  # the first worker says it
@@ -106,7 +98,7 @@ class AggCriterion(GatedCriterion):
         token_share = (rare.sum() / occurs.sum()).item()
         target_share = (counts[rare].sum() / counts.sum()).item()
         said = (
-            f"agg: with {threshold} and epochs of {updates:,} updates, "
+            f"{name}: with {threshold} and epochs of {updates:,} updates, "
             f"{token_share:.1%} of the {int(occurs.sum()):,} tokens that occur and "
             f"{target_share:.1%} of the targets are rare"
         )
@@ -114,3 +106,21 @@ class AggCriterion(GatedCriterion):
             logger.warning(f"{said}; lower it, since more than half of the tokens is much")
         else:
             logger.info(said)
+
+
+@dataclass
+class AggCriterionConfig(WindowCriterionConfig):
+    """Options of `--criterion agg`."""
+
+    agg_gates: ChoiceEnum(AGG_GATES) = option(  # type: ignore[valid-type]
+        "both",
+        "which gates to use: both; or g1 or g2 alone (the paper's Table 8)",
+    )
+
+
+@register_criterion("agg", dataclass=AggCriterionConfig)
+class AggCriterion(WindowCriterion):
+    """See `AggGating`."""
+
+    def make_gating(self, **options: Any) -> AggGating:
+        return AggGating(which=str(self.cfg.agg_gates), **self.window_options(), **options)

@@ -354,12 +354,13 @@ class GatedCriterion(FairseqCriterion):
         return training_counts(self.task, self.cfg.train_subset, self.max_positions, epoch)
 
     def start_update(self, update_num: int) -> None:
-        """An attempt at an update begins: a higher number than before says that the previous one
-        took place, the same one that it did not (its gradient overflowed, or memory ran out)."""
+        """An attempt at an update begins: the same number as before says that the previous one did
+        not take place (its gradient overflowed, or memory ran out), another one that it did; a lower
+        one is that of a training that goes on with --reset-optimizer."""
         self.attempts += 1
         if self.open_update is None and self.gating.counter is not None:
             logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
-        if self.open_update is None or update_num <= self.open_update:
+        if self.open_update is None or update_num == self.open_update:
             self.gating.roll_back_update()
         else:
             self.gating.commit_update()
@@ -370,8 +371,8 @@ class GatedCriterion(FairseqCriterion):
         return {"gating": dict(self.gating.state_dict()), "open_update": self.open_update}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Restores what `checkpoint_state` returned; the state of another criterion is left out,
-        and the log says so."""
+        """Restores what `checkpoint_state` returned; a state with other entries, as that of most
+        other criterions, is left out, and the log says so."""
         saved = state.get("gating", {})
         expected, counter = self.gating.state_dict(), self.gating.counter
         if saved.keys() != expected.keys():
