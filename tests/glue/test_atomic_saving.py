@@ -7,10 +7,7 @@ import sys
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.file_io import PathManager
 
-import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers them
 from agg_fairseq.errors import UserError
 from agg_fairseq.fairseq_plugin.atomic_saving import AtomicPathManager
 from agg_fairseq.files import atomic_write
@@ -30,25 +27,8 @@ def full_disk(after):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.fixture(autouse=True)
-def _stock(monkeypatch):
-    monkeypatch.setattr(checkpoint_utils, "PathManager", PathManager)
-
-
-def test_a_copy_replaces_a_file_only_when_complete(tmp_path):
-    """Through a link it goes where that leads, as fairseq's."""
-    source, target = tmp_path / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt"
-    elsewhere = tmp_path / "elsewhere" / "kept.pt"
-    elsewhere.parent.mkdir()
-    source.write_bytes(b"new" * 9_000)
-    elsewhere.write_bytes(b"old")
-    target.symlink_to(elsewhere)
-    with full_disk(after=5_000), pytest.raises(OSError, match="File too large"):
-        AtomicPathManager.copy(str(source), str(target), overwrite=True)
-    assert elsewhere.read_bytes() == b"old"
-    assert AtomicPathManager.copy(str(source), str(target), overwrite=True)
-    assert target.is_symlink() and elsewhere.read_bytes() == source.read_bytes()
-    assert os.listdir(elsewhere.parent) == ["kept.pt"]
+def copy(link):
+    AtomicPathManager.copy(str(link.parents[1] / "source"), str(link), overwrite=True)
 
 
 def interrupted(path):
@@ -56,23 +36,36 @@ def interrupted(path):
     raise KeyboardInterrupt
 
 
+def command(write):
+    return lambda link: atomic_write(link, write)
+
+
 @pytest.mark.parametrize(
-    ("write", "error"),
+    ("write", "errors"),
     [
-        (lambda path: path.write_text("x" * 40_000), UserError),
-        (lambda path: torch.save({"a": torch.zeros(4_000)}, path), RuntimeError),
-        (interrupted, KeyboardInterrupt),
+        (copy, OSError),
+        (command(lambda path: path.write_text("x" * 40_000)), UserError),
+        (command(lambda path: torch.save(torch.zeros(4_000), path)), (RuntimeError, UserError)),
+        (command(interrupted), KeyboardInterrupt),
     ],
-    ids=["text", "checkpoint", "interrupted"],
+    ids=["copy", "text", "checkpoint", "interrupted"],
 )
-def test_what_a_command_cannot_write_leaves_the_old_file(write, error, tmp_path):
-    target, link = tmp_path / "file", tmp_path / "link"
+def test_what_cannot_be_written_leaves_the_old_file(write, errors, tmp_path):
+    """A link stays, and leads to the new file."""
+    target, link = tmp_path / "folder" / "file", tmp_path / "folder" / "link"
+    target.parent.mkdir()
     target.write_text("old")
     link.symlink_to(target)
-    with full_disk(after=4_000), pytest.raises((error, UserError)):
-        atomic_write(link, write)
-    assert target.read_text() == "old" and sorted(os.listdir(tmp_path)) == ["file", "link"]
-    atomic_write(link, lambda path: path.write_text("new"))
-    assert target.read_text() == "new" and link.is_symlink()
+    (tmp_path / "source").write_bytes(b"new" * 9_000)
+    with full_disk(after=4_000), pytest.raises(errors):
+        write(link)
+    assert target.read_text() == "old" and link.is_symlink()
+    if errors is not KeyboardInterrupt:
+        write(link)
+        assert target.stat().st_size > 4_000 and link.is_symlink()
+    assert sorted(os.listdir(target.parent)) == ["file", "link"]
+
+
+def test_a_folder_that_cannot_be_made():
     with pytest.raises(UserError, match="cannot write"):
-        atomic_write(target / "file", write)
+        atomic_write(__file__ + "/file", interrupted)
