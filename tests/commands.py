@@ -1,47 +1,54 @@
 """The commands of `agg-fairseq`, called in the process of the tests, and small checkpoints to
 measure."""
 
+import contextlib
+import io
+import json
+
 import pytest
 import torch
 from fairseq.trainer import Trainer
 
 from agg_fairseq.cli.main import main
 from agg_fairseq.result import Result
-from tests.conftest import table_cells
+from tests.conftest import preprocessed, table_cells, words, write_lines
 from tests.small_trainings import LM, batches, build
 
 LANGUAGE_MODEL = {"_name": "language_modeling"}
 TRANSLATION = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
 
 
-def run(capsys, *arguments):
+def call_main(arguments):
+    """Exit status, output and errors of a command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(words(arguments))
+        except SystemExit as stop:  # argparse
+            status = stop.code
+    return status, out.getvalue(), err.getvalue()
+
+
+def run(*arguments):
     """What a command printed; it has to succeed."""
-    status = main(list(map(str, arguments)))
-    printed = capsys.readouterr()
-    assert status == 0, printed.err
-    return printed.out
+    status, printed, error = call_main(arguments)
+    assert status == 0, error
+    return printed
 
 
-def refused(capsys, *arguments):
+def refused(*arguments):
     """The one-line error of a command, which has to fail."""
-    try:
-        status = main(list(map(str, arguments)))
-    except SystemExit as stop:  # argparse
-        status = stop.code
-    assert status == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and error.startswith("agg-fairseq ") and ": error: " in error, (
-        error
-    )
+    status, _, error = call_main(arguments)
+    assert status == 2 and error.count("\n") == 1, error
+    assert error.startswith("agg-fairseq ") and ": error: " in error, error
     return error
 
 
-def one_line(capsys, call, *arguments, **options):
+def one_line(call, *arguments, **options):
     """The line with which a call ends a training, with status 2."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
+    with contextlib.redirect_stderr(io.StringIO()) as error, pytest.raises(SystemExit) as stop:
         call(*arguments, **options)
-    error = capsys.readouterr().err
+    error = error.getvalue()
     assert stop.value.code == 2 and error.count("\n") == 1, error
     return error
 
@@ -63,6 +70,21 @@ def cells(printed):
     return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
 
 
+def binarized(folder, lines, *options):
+    """Writes and binarizes a text, which is each of the splits."""
+    splits = dict.fromkeys(("train", "valid", "test"), lines)
+    return preprocessed(folder, splits, "--only-source", *options)
+
+
+def write_texts(path, continuations, references):
+    """Texts as `generate-lm` writes them."""
+    lines = []
+    for continued, reference in zip(continuations, references, strict=True):
+        text = {"prefix": "w0", "continuation": continued, "reference": reference}
+        lines.append(json.dumps(text))
+    return write_lines(path, lines)
+
+
 def save_checkpoint(path, weight, task):
     """What `fairseq-train` saves of a model, as far as its embedding is concerned."""
     path.parent.mkdir(exist_ok=True)
@@ -74,11 +96,11 @@ def save_checkpoint(path, weight, task):
 def save_model(path, data, *options, base=LM, updates=0, std=None):
     """A checkpoint as fairseq-train saves it after a few updates, or with parameters drawn with
     this deviation."""
-    cfg, task, model, criterion = build(data, "--criterion", "mle", *options, base=base)
-    for parameter in model.parameters() if std else ():
+    parts = build(data, *options, base=base)
+    for parameter in parts.model.parameters() if std else ():
         torch.nn.init.normal_(parameter, std=std)
-    trainer = Trainer(cfg, task, model, criterion)
-    for batch in batches(cfg, task)[:updates] if updates else ():
+    trainer = Trainer(*parts)
+    for batch in batches(parts)[:updates] if updates else ():
         trainer.train_step([batch])
     trainer.consolidate_optimizer()
     path.parent.mkdir(exist_ok=True)

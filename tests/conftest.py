@@ -100,6 +100,15 @@ def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
     return result
 
 
+def words(arguments):
+    """A command line of arguments; an option with spaces is several of them, and "" is none."""
+    found = []
+    for argument in map(str, arguments):
+        is_option = argument.startswith("--") or not argument
+        found += argument.split() if is_option else [argument]
+    return found
+
+
 def call(program, *arguments):
     """Exit status, output, logged lines and errors of a command line of fairseq in this process,
     with this package."""
@@ -114,7 +123,7 @@ def call(program, *arguments):
     plugin = (
         () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", USER_DIR)
     )
-    sys.argv = [str(argument) for argument in (f"fairseq-{program}", *arguments, *plugin)]
+    sys.argv = words((f"fairseq-{program}", *arguments, *plugin))
     status = 0
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import options, tasks
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 
 import agg_fairseq
 from agg_fairseq.fairseq_plugin.trainer import fill_placeholder
-from tests.conftest import TINY_LM, read_lines
+from tests.conftest import TINY_LM, read_lines, words
 
 agg_fairseq.register()
 ConfigStore.__deepcopy__ = lambda store, _: store  # hydra copies it at each call, to change nothing
@@ -46,19 +47,16 @@ COMMON = (
 ).split()
 
 EVERY_CRITERION = {
-    **{name: ("--criterion", name) for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
-    "agps": ("--criterion", "agps", "--agps-rare-rank", 20, "--agps-mu1", 30, "--agps-mu2", 5),
-    "freeze_rare": ("--criterion", "freeze_rare"),
-    "freeze_rare bc": ("--criterion", "freeze_rare", "--freeze-parts", "bc"),
-    "unlikelihood_sequence": (
-        "--criterion", "unlikelihood_sequence", "--ul-prefix-length", 5, "--ul-completion-length", 9, "--ul-ngram", 2,
-    ),
-}  # fmt: skip
+    **{name: f"--criterion {name}" for name in ("mle", "agg", "face", "cosreg", "unlikelihood")},
+    "agps": "--criterion agps --agps-rare-rank 20 --agps-mu1 30 --agps-mu2 5",
+    "freeze_rare": "--criterion freeze_rare",
+    "freeze_rare bc": "--criterion freeze_rare --freeze-parts bc",
+    "unlikelihood_sequence": "--criterion unlikelihood_sequence --ul-prefix-length 5 "
+    "--ul-completion-length 9 --ul-ngram 2",
+}
 """Those of one softmax over all tokens, with options that fit the small data."""
 TIED = "--share-decoder-input-output-embed"
-ADAPTIVE = (
-    "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40".split()
-)
+ADAPTIVE = "--criterion adaptive_loss --ddp-backend legacy_ddp --adaptive-softmax-cutoff 20,40"
 
 LM_TASK = "--task language_modeling --tokens-per-sample 16 --max-tokens 64 --dropout 0".split()
 MT_TASK = "--task translation --max-tokens 64 --dropout 0".split()
@@ -115,15 +113,23 @@ FAMILIES = {
 
 
 def configuration(data, *arguments, base=LM):
+    """Of a training with `mle`, unless the options name another criterion."""
     parser = options.get_training_parser()
-    return utils.convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(parser, [str(data), *base, *COMMON, *map(str, arguments)])
-    )
+    line = words((data, "--criterion mle", *base, *COMMON, *arguments))
+    return utils.convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, line))
+
+
+class Parts(NamedTuple):
+    """Parts of a training, as fairseq-train builds them."""
+
+    cfg: Any
+    task: Any
+    model: Any
+    criterion: Any
 
 
 def build(data, *arguments, base=LM):
-    """Task, model and criterion, as fairseq-train builds them, with the training split loaded and
-    counted."""
+    """The parts, with the training split loaded and counted."""
     cfg = configuration(data, *arguments, base=base)
     torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
@@ -131,10 +137,12 @@ def build(data, *arguments, base=LM):
     fill_placeholder(model, task, "train")
     criterion = task.build_criterion(cfg.criterion)
     task.load_dataset("train")
-    return cfg, task, model, criterion
+    return Parts(cfg, task, model, criterion)
 
 
-def batches(cfg, task, split="train"):
+def batches(training, split="train"):
+    """Those of an epoch, for parts of a training or a trainer."""
+    task = training.task
     task.load_dataset(split)
     iterator = task.get_batch_iterator(task.dataset(split), max_tokens=64, seed=1).next_epoch_itr(
         shuffle=False
@@ -143,12 +151,15 @@ def batches(cfg, task, split="train"):
 
 
 def build_trainer(data, *arguments, base=LM):
-    cfg, task, model, criterion = build(data, *arguments, base=base)
-    cfg.common.tpu = False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
-    trainer = Trainer(cfg, task, model, criterion)
-    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    """A trainer at the beginning of its first epoch."""
+    parts = build(data, *arguments, base=base)
+    parts.cfg.common.tpu = (
+        False  # fairseq-train takes --bf16 for a TPU; fairseq-hydra-train does not
+    )
+    trainer = Trainer(*parts)
+    trainer.get_train_iterator(epoch=1)
     trainer.begin_epoch(1)
-    return trainer, iterator
+    return trainer
 
 
 def gradients(trainer, batch, update=0):
@@ -157,6 +168,15 @@ def gradients(trainer, batch, update=0):
     trainer.criterion.start_update(update)
     loss, _, log = trainer.criterion(trainer.model, batch)
     return torch.autograd.grad(loss, list(trainer.model.parameters())), log
+
+
+def count_targets(samples, dictionary):
+    """(V,) of the targets of batches."""
+    counts = torch.zeros(len(dictionary), dtype=torch.int64)
+    for sample in samples:
+        counts += torch.bincount(sample["target"].flatten(), minlength=len(counts))
+    counts[dictionary.pad()] = 0
+    return counts
 
 
 def target_counts(data, dictionary):

@@ -38,7 +38,7 @@ def test_checkpoints_in_stock_eval_lm(lm_data, lm_runs, tmp_path):
         ("lstm", FAMILIES["lstm_lm, tied"], EVERY_CRITERION["cosreg"], ("--user-dir", USER_DIR)),
     ):
         options = ("--save-dir", tmp_path / name, "--max-update", 4, "--disable-validation")
-        called("train", lm_data, *base, *TRAINING, *options, *criterion)
+        called("train", lm_data, *base, *TRAINING, *options, criterion)
         assert perplexity_of_fairseq(lm_data, tmp_path / name / "checkpoint_last.pt", *more) < 80
 
 

@@ -29,7 +29,7 @@ def test_memory_is_flat(lm_data, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "train_step", train_step)
     called(
         "train", lm_data, *SMALL_LM, "--max-update", marks[1], "--save-dir", tmp_path, "--save-interval-updates", 0,
-        "--save-interval", 10**6, *EVERY_CRITERION["agg"], "--agg-window", 15,
+        "--save-interval", 10**6, EVERY_CRITERION["agg"], "--agg-window", 15,
     )  # fmt: skip
     (tensors, held), (later, held_later) = living.values()
     # bytes: the batches that are left of an epoch differ in length

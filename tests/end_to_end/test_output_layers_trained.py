@@ -50,9 +50,7 @@ def remove_training_data(data, folder):
 
 
 @pytest.mark.parametrize("kind", ["f2", "unigram"])
-def test_evaluation_and_texts_need_no_training_data(
-    language_models, lm_data, kind, tmp_path, capsys
-):
+def test_evaluation_and_texts_need_no_training_data(language_models, lm_data, kind, tmp_path):
     checkpoint, log = language_models[kind]
     data = remove_training_data(lm_data, tmp_path)
     expected = float(re.findall(r'"valid_ppl": "([\d.]+)"', log)[-1])
@@ -61,12 +59,12 @@ def test_evaluation_and_texts_need_no_training_data(
     found = float(re.search(r"Perplexity: ([\d.]+)", printed)[1])
     assert found == pytest.approx(expected, abs=0.011)
     name = f"{LAYER}.weight{'(tied)+log-unigram' if kind == 'unigram' else ''}|"
-    assert name in run(capsys, "isotropy", checkpoint)
+    assert name in run("isotropy", checkpoint)
     output = tmp_path / "texts.jsonl"
     texts = ("generate-lm", checkpoint, "--data", data, "--output", output, "--prefix-length", 5)
     for decoding in ("greedy-class", "sample-class") if kind == "f2" else ("",):
         more = ("--f2-decoding", decoding) if decoding else ()
-        run(capsys, *texts, "--length", 9, *more)
+        run(*texts, "--length", 9, *more)
         lines = read_lines(output)
         assert len(lines) > 5
         for line in lines:

@@ -11,7 +11,6 @@ from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.f2 import equal_token, mefmax
 from agg_fairseq.functional import cosine_regularizer, log_unigram
-from agg_fairseq.modules import UnigramLinear
 from tests.commands import one_line, save_model
 from tests.conftest import call, called
 from tests.small_trainings import (
@@ -29,9 +28,9 @@ from tests.small_trainings import (
 )
 
 PAD, EOS = 1, 2
-UNIGRAM_LM = [*LM, "--arch", "transformer_lm_unigram"]
-UNIGRAM_MT = [*MT, "--arch", "transformer_unigram_tiny"]
-F2, UNIGRAM = ("--criterion", "f2_softmax"), ("--criterion", "agg")
+UNIGRAM_LM = [*LM, "--arch transformer_lm_unigram"]
+UNIGRAM_MT = [*MT, "--arch transformer_unigram_tiny"]
+F2 = "--criterion f2_softmax"
 LAYER = "decoder.output_projection"
 OF_LAYER = {
     "f2": {f"{LAYER}.class_weight", f"{LAYER}.class_of_token"},
@@ -42,81 +41,73 @@ OF_LAYER = {
 @pytest.mark.parametrize(
     ("name", "base", "tie"),
     [
-        ("f2", F2_LM, ()),
-        ("f2", F2_MT, ("--share-all-embeddings",)),
-        ("unigram", UNIGRAM_LM, (TIED,)),
-        ("unigram", UNIGRAM_MT, ()),
+        ("f2", F2_LM, ""),
+        ("f2", F2_MT, "--share-all-embeddings"),
+        ("unigram", UNIGRAM_LM, TIED),
+        ("unigram", UNIGRAM_MT, ""),
     ],
     ids=["f2 lm", "f2 mt, tied", "unigram lm, tied", "unigram mt"],
 )
-def test_all_but_the_output_layer_is_the_parent(lm_data, mt_data, name, base, tie):
-    data = lm_data if "language_modeling" in base else mt_data
-    model = build(data, *tie, base=base)[2]
-    plain = build(data, *tie, base=[part.replace(f"_{name}", "") for part in base])[2]
+def test_all_but_the_output_layer_is_the_parent(data_for, name, base, tie):
+    data = data_for(base)
+    model = build(data, tie, base=base).model
+    plain = build(data, tie, base=[part.replace(f"_{name}", "") for part in base]).model
     weight = model.decoder.output_projection.weight
     assert (weight is model.decoder.embed_tokens.weight) == bool(tie)
-    assert data is lm_data or (weight is model.encoder.embed_tokens.weight) == bool(tie)
+    if base is F2_MT:
+        assert weight is model.encoder.embed_tokens.weight
     found, expected = model.state_dict(), plain.state_dict()
     assert found.keys() - expected.keys() == OF_LAYER[name]
     for part, value in expected.items():
         assert found[part].equal(value), part
 
 
-def test_options_of_the_factorized_layer_that_do_not_fit(lm_data, capsys):
+def test_options_of_the_factorized_layer_that_do_not_fit(lm_data):
     def train(*options):
-        trainer, _ = build_trainer(lm_data, *F2, *options, base=F2_LM)
-        trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+        trainer = build_trainer(lm_data, F2, *options, base=F2_LM)
+        trainer.train_step(batches(trainer)[:1])
 
     for *options, words in (
-        ("--f2-classes", 3, "no --f2-classes"),
-        ("--adaptive-softmax-cutoff", "20,40", "found --adaptive-softmax-cutoff"),
-        ("--arch", "transformer_lm", "--arch transformer_lm_f2"),
-        ("--criterion", "agg", "--criterion f2_softmax"),
+        ("--f2-classes 3", "no --f2-classes"),
+        ("--adaptive-softmax-cutoff 20,40", "found --adaptive-softmax-cutoff"),
+        ("--arch transformer_lm", "--arch transformer_lm_f2"),
+        ("--criterion agg", "--criterion f2_softmax"),
     ):
-        assert words in one_line(capsys, train, *options)
+        assert words in one_line(train, *options)
 
 
 @pytest.mark.parametrize(
     ("base", "options"),
     [
-        (UNIGRAM_LM, ("--unigram-bias", "fixed")),
-        (UNIGRAM_MT, ("--unigram-bias", "learned", "--share-all-embeddings")),
+        (UNIGRAM_LM, "--unigram-bias fixed"),
+        (UNIGRAM_MT, "--unigram-bias learned --share-all-embeddings"),
+        (F2_MT, F2),
+        (F2_LM, f"{F2} --f2-assignment equal-token --f2-classes 5"),
     ],
-    ids=["lm", "mt"],
+    ids=["unigram lm", "unigram mt", "f2 mt", "f2 lm"],
 )
-def test_the_bias_is_that_of_the_target_side(lm_data, mt_data, base, options):
-    data = lm_data if base is UNIGRAM_LM else mt_data
-    cfg, task, model, _ = build(data, *options, base=base)
-    layer = model.decoder.output_projection
-    counts = target_counts(data, task.target_dictionary)
-    assert isinstance(layer, UnigramLinear) and torch.equal(layer.counts, counts)
+def test_bias_and_classes_follow_the_target_side_counts(data_for, base, options):
+    """A joined dictionary is sorted by the counts of both languages; these are not."""
+    data = data_for(base)
+    training = build(data, options, base=base)
+    model, layer = training.model, training.model.decoder.output_projection
+    counts = target_counts(data, training.task.target_dictionary)
+    if "f2_softmax" in options:
+        expected = mefmax(counts) if base is F2_MT else equal_token(counts, 5)
+        assert layer.class_of_token.equal(expected)
+        return
     assert (layer.bias_shift is None) == ("fixed" in options)
-    inputs = batches(cfg, task)[0]["net_input"]
+    inputs = batches(training)[0]["net_input"]
     features = model(**inputs, features_only=True)[0]
     assert_close(model(**inputs)[0], features @ layer.weight.T + log_unigram(counts))
 
 
-@pytest.mark.parametrize(
-    ("base", "assign", "options"),
-    [
-        (F2_MT, mefmax, ()),
-        (F2_LM, equal_token, ("--f2-assignment", "equal-token", "--f2-classes", 5)),
-    ],
-)
-def test_classes_follow_the_target_side_counts(mt_data, lm_data, base, assign, options):
-    """A joined dictionary is sorted by the counts of both languages; the classes are not."""
-    data = mt_data if base is F2_MT else lm_data
-    _, task, model, _ = build(data, *F2, *options, base=base)
-    counts = target_counts(data, task.target_dictionary)
-    expected = assign(counts, *options[-1:])
-    assert model.decoder.output_projection.class_of_token.equal(expected)
-
-
 def test_the_log_of_f2_softmax_and_the_cosine_regularizer(lm_data):
     """The loss itself is compared with fairseq's in test_fairseq_zoo.py."""
-    cfg, task, model, criterion = build(lm_data, *F2, "--cosreg-gamma", 3, base=F2_LM)
+    training = build(lm_data, F2, "--cosreg-gamma 3", base=F2_LM)
+    model, criterion = training.model.eval(), training.criterion
     weight = model.decoder.output_projection.weight
-    loss, size, log = criterion(model.eval(), batches(cfg, task)[0])
+    loss, size, log = criterion(model, batches(training)[0])
     assert log["cosreg"] == cosine_regularizer(weight, padding_row=PAD) != 0
     assert_close(loss, log["nll_loss"] + 3 * size * log["cosreg"])
     values = logged(criterion, [log])
@@ -131,11 +122,11 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
     from there."""
     start, saved = save_model(tmp_path / "mle.pt", lm_data, TIED, updates=20), tmp_path / "f2"
     common = [argument for argument in COMMON if argument != "--no-save"]
-    arguments = ("train", lm_data, *F2_LM, *common, TIED, *F2, "--finetune-from-model")
-    called(*arguments, start, "--lr", 0, "--max-update", 1, "--save-dir", saved)
+    arguments = ("train", lm_data, *F2_LM, *common, TIED, F2, "--finetune-from-model")
+    called(*arguments, start, "--lr 0 --max-update 1 --save-dir", saved)
     before, after = Checkpoint(start), Checkpoint(saved / "checkpoint_last.pt").parameters
     for name, value in before.parameters.items():
-        assert torch.equal(after[name], value)
+        assert after[name].equal(value)
     counts, class_ids = BinarizedVocabulary.load(lm_data).counts, after[f"{LAYER}.class_of_token"]
     assert torch.equal(class_ids.long(), mefmax(counts))
     for number, row in enumerate(after[f"{LAYER}.class_weight"]):
@@ -144,17 +135,18 @@ def test_fine_tuning_a_model_of_the_ordinary_softmax(lm_data, tmp_path):
         share = counts[is_member].clamp(min=1e-3)
         expected = share @ before.output_embedding.weight[is_member] / share.sum()
         assert_close(row, expected, rtol=1e-5, atol=1e-6)
-    others = ("--f2-assignment", "equal-token", "--f2-classes", 9, "--no-save")
-    status, _, _, err = call(*arguments, saved / "checkpoint_last.pt", *others)
+    others = "--f2-assignment equal-token --f2-classes 9 --no-save"
+    status, _, _, err = call(*arguments, saved / "checkpoint_last.pt", others)
     assert status == 2 and "--f2-classes: found 9; the checkpoint has" in err
 
 
 def test_decoupled_greedy_search_by_hand(mt_data):
     """The likeliest class, then its likeliest token, step by step over the joint distribution of
     full forwards."""
-    cfg, task, model, _ = build(mt_data, *F2, "--f2-decoding", "greedy-class", base=F2_MT)
-    layer = model.eval().decoder.output_projection
-    batch, differs = batches(cfg, task, "test")[0], False
+    training = build(mt_data, F2, "--f2-decoding greedy-class", base=F2_MT)
+    task, model = training.task, training.model.eval()
+    layer = model.decoder.output_projection
+    batch, differs = batches(training, "test")[0], False
     inputs = batch["net_input"]
     sources = list(zip(inputs["src_tokens"].split(1), inputs["src_lengths"].split(1), strict=True))
     options = argparse.Namespace(beam=1, max_len_a=0, max_len_b=8)
@@ -176,17 +168,3 @@ def test_decoupled_greedy_search_by_hand(mt_data):
         found = hypothesis["positional_scores"][: len(scores)].tolist()
         assert found == pytest.approx(scores, abs=1e-4)
     assert differs, "the joint distribution would have gone another way"
-
-
-def test_scoring_is_joint_whatever_the_decoding(lm_data):
-    """Also after a text was generated, which has an incremental state."""
-    model = build(lm_data, *F2, "--f2-decoding", "greedy-class", base=F2_LM)[2].eval()
-    tokens = torch.randint(4, 60, (3, 7))
-    with torch.no_grad():
-        features, _ = model(tokens, features_only=True)
-        expected = model.decoder.output_projection.log_prob(features)
-        greedy, _ = model.decoder(tokens[:, :1], incremental_state={})
-        assert not torch.allclose(greedy, expected[:, :1])
-        assert_close(model(tokens)[0], expected)
-        normalized = model.get_normalized_probs(model(tokens), log_probs=True)
-        assert_close(normalized, expected, rtol=1e-5, atol=1e-5)

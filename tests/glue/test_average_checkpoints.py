@@ -16,30 +16,28 @@ from tests.small_trainings import TIED, build
 def trained(lm_runs, tmp_path_factory):
     """A folder as fairseq-train leaves it: copies of three checkpoints."""
     folder = tmp_path_factory.mktemp("run")
-    for updates, names in {
-        2: ("checkpoint8", "checkpoint11", "checkpoint_best"),
-        4: ("checkpoint9", "checkpoint_8_90"),
-        6: ("checkpoint10", "checkpoint_9_100", "checkpoint_last"),
-    }.items():
-        for name in names:
-            shutil.copy(lm_runs / "agg" / f"checkpoint_1_{updates}.pt", folder / f"{name}.pt")
+    names = {2: "8 11 _best", 4: "9 _8_90", 6: "10 _9_100 _last"}
+    for updates, copies in names.items():
+        for name in copies.split():
+            source = lm_runs / "agg" / f"checkpoint_1_{updates}.pt"
+            shutil.copy(source, folder / f"checkpoint{name}.pt")
     return folder
 
 
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        (("--last", 5, "--by", "epoch"), "11 10 9 8"),
-        (("--last", 2, "--by", "update"), "_9_100 _8_90"),
-        ((), "_best 9 _last"),
+        ("--last 5 --by epoch", "11 10 9 8"),
+        ("--last 2 --by update", "_9_100 _8_90"),
+        ("", "_best 9 _last"),
     ],
 )
-def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, caplog, options, names):
+def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, caplog, options, names):
     paths = [trained / f"checkpoint{name}.pt" for name in names.split()]
-    inputs, output = (trained, *options) if options else paths, tmp_path / "new" / "average.pt"
-    _, rows = table(printed := run(capsys, "average-checkpoints", *inputs, "--output", output))
+    inputs, output = (trained, options) if options else paths, tmp_path / "new" / "average.pt"
+    _, rows = table(printed := run("average-checkpoints", *inputs, "--output", output))
     assert f"\ncheckpoints:{len(paths)}|mean:float64|" in printed
-    assert ("found 4 checkpoints by epoch of the last 5" in caplog.text) == (5 in options)
+    assert ("found 4 checkpoints by epoch of the last 5" in caplog.text) == ("5" in options)
     first, *others = map(Checkpoint, paths)
     assert rows[0][:2] == [str(paths[0]), str(first.updates)] and len(rows) == len(paths)
     found = Checkpoint(output)
@@ -49,7 +47,7 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, capsys, caplog
         assert_close(value, total / len(paths))
 
 
-def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
+def test_what_else_is_in_the_checkpoint(trained, tmp_path):
     """Keeps all of the newest but what only that run could go on from."""
     newest = torch.load(trained / "checkpoint11.pt", weights_only=True)
     # else this test shows nothing
@@ -57,7 +55,7 @@ def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
     newest["extra_state"]["ema"] = newest["model"]
     torch.save(newest, tmp_path / "checkpoint2.pt")
     inputs = (tmp_path / "checkpoint2.pt", trained / "checkpoint10.pt")
-    run(capsys, "average-checkpoints", *inputs, "--output", tmp_path / "average.pt")
+    run("average-checkpoints", *inputs, "--output", tmp_path / "average.pt")
     found = torch.load(tmp_path / "average.pt", weights_only=True)
     del newest["extra_state"]["ema"]
     newest["extra_state"]["LanguageModelingTask"] = {}
@@ -66,16 +64,16 @@ def test_what_else_is_in_the_checkpoint(trained, tmp_path, capsys):
     assert found == newest
 
 
-def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path, capsys):
+def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path):
     """Loads it as --restore-file does, for another criterion."""
     path = tmp_path / "average.pt"
-    run(capsys, "average-checkpoints", trained, "--last", 3, "--output", path)
-    trainer = Trainer(*build(lm_data, "--criterion", "mle", TIED))
+    run("average-checkpoints", trained, "--last 3 --output", path)
+    trainer = Trainer(*build(lm_data, TIED))
     trainer.load_checkpoint(str(path))
     assert_close(trainer.model.state_dict(), Checkpoint(path).parameters)
 
 
-def test_average_checkpoints_refuses(trained, tmp_path, capsys):
+def test_average_checkpoints_refuses(trained, tmp_path):
     a, b = trained / "checkpoint8.pt", trained / "checkpoint9.pt"
     new, linked, each_once = tmp_path / "new.pt", tmp_path / "l.pt", "or more, each once"
     linked.symlink_to(a)
@@ -88,5 +86,5 @@ def test_average_checkpoints_refuses(trained, tmp_path, capsys):
         (a, b, "--output", trained / "checkpoint10.pt", "found a file; add --force to replace it"),
         (a, diverged, "bad.pt: found an infinity or NaN in decoder."),
     ):
-        assert words in refused(capsys, "average-checkpoints", "--output", new, *arguments)
+        assert words in refused("average-checkpoints", "--output", new, *arguments)
         assert not new.exists()

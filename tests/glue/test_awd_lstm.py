@@ -18,7 +18,7 @@ from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.evaluation import BinarizedText, perplexity
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from tests.conftest import ROOT, called, run_command
-from tests.small_trainings import build, build_trainer
+from tests.small_trainings import batches, build, build_trainer
 
 USER_DIR = ROOT / "examples" / "awd_lstm"
 import_user_module(SimpleNamespace(user_dir=str(USER_DIR)))
@@ -31,12 +31,12 @@ from awd_lstm.streams import StreamDataset  # noqa: E402
 AWD = (
     "--task language_modeling_streams --arch awd_lstm_lm --decoder-embed-dim 8 --decoder-layers 2 "
     "--decoder-hidden-size 12 --tokens-per-sample 12 --batch-size 4 --batch-size-valid 2"
-).split()
+)
 PLAIN = (
     "--dropout-embedding 0 --dropout-input 0 --dropout-hidden 0 --dropout-output 0 "
     "--dropout-weight 0 --activation-penalty 0 --temporal-penalty 0"
-).split()
-NT_ASGD = ("--optimizer", "nt_asgd", "--lr", "5", "--clip-norm", "0.25", "--asgd-patience", "1")
+)
+NT_ASGD = "--optimizer nt_asgd --lr 5 --clip-norm 0.25 --asgd-patience 1"
 
 
 def test_weight_dropout_drops_recurrent_entries_once_per_batch():
@@ -58,7 +58,6 @@ def test_weight_dropout_drops_recurrent_entries_once_per_batch():
 
 
 def test_activation_penalty_by_hand():
-    """Means of squares, over the positions that are not padding."""
     dropped, raw = torch.randn(2, 2, 6, 4).unbind()
     kept = torch.ones(2, 6, dtype=torch.bool)
     kept[1, 2:] = False
@@ -100,13 +99,10 @@ def loop(features, targets, model, size, theta, weight):
     """Grave et al. (2017), position by position in float64: (N, V) probabilities."""
     features, found = features.double(), []
     for t in range(len(targets)):
-        cached, total = torch.zeros(model.size(1), dtype=torch.float64), 0.0
-        for i in range(max(0, t - size), t):
-            score = math.exp(theta * float(features[t] @ features[i]))
-            cached[targets[i]] += score
-            total += score
-        p = model[t].double()
-        found.append((1 - weight) * p + weight * cached / total if total else p)
+        p, window = model[t].double(), slice(max(0, t - size), t)
+        scores = (theta * features[window] @ features[t]).exp()
+        cached = torch.zeros_like(p).index_add(0, targets[window], scores)
+        found.append((1 - weight) * p + weight * cached / scores.sum() if t else p)
     return torch.stack(found)
 
 
@@ -114,7 +110,6 @@ def loop(features, targets, model, size, theta, weight):
     ("size", "theta", "weight"), [(1, 0.7, 0.1), (7, 0.0, 0.3), (500, 2.0, 1.0)]
 )
 def test_the_cache_equals_the_loop(size, theta, weight):
-    """Splits the text into blocks in several ways."""
     h, y, log_probs = torch.randn(40, 4), torch.randint(6, (40,)), torch.randn(40, 6).log_softmax(1)
     expected = loop(h, y, log_probs.exp(), size, theta, weight)
     for blocks in ([40], [1] * 40, [3, 20, 1, 16]):
@@ -124,14 +119,10 @@ def test_the_cache_equals_the_loop(size, theta, weight):
         assert_close(found.exp().double(), expected, rtol=1e-5, atol=1e-7)
 
 
-def stream(tokens, length, seed=None):
-    lines = torch.arange(tokens).split(7)
-    return StreamDataset(SimpleNamespace(dataset=lines), first=-1, length=length, seed=seed)
-
-
 @pytest.mark.parametrize("seed", [None, 3])
 def test_rows_continue_each_other(seed):
-    data = stream(1003, 20, seed)
+    lines = SimpleNamespace(dataset=torch.arange(1003).split(7))
+    data = StreamDataset(lines, first=-1, length=20, seed=seed)
     data.arrange(10)
     for epoch in (1, 2):
         data.set_epoch(epoch)
@@ -146,13 +137,13 @@ def test_rows_continue_each_other(seed):
 
 
 def test_the_state_is_carried_over_batches(lm_data):
-    cfg, task, model, _ = build(lm_data, "--criterion", "mle", *PLAIN, base=AWD)
-    itr = task.get_batch_iterator(task.dataset("train"), max_sentences=4, seed=1).next_epoch_itr()
-    batches = list(itr)
-    whole = torch.cat([batch["net_input"]["src_tokens"] for batch in batches], dim=1)
+    _, task, model, _ = build(lm_data, PLAIN, base=[AWD])
+    iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=4, seed=1)
+    inputs = [batch["net_input"] for batch in iterator.next_epoch_itr()]
+    whole = torch.cat([one["src_tokens"] for one in inputs], dim=1)
     for train in (True, False):
         model.train(train)
-        parts = [model(**batch["net_input"])[0] for batch in batches]
+        parts = [model(**one)[0] for one in inputs]
         assert_close(torch.cat(parts, dim=1), model(whole)[0])
     model.train()
     model(whole[:, :4], continues=True)
@@ -164,9 +155,9 @@ def test_the_state_is_carried_over_batches(lm_data):
 def test_the_learning_rate_follows_the_length(lm_data):
     """An update is that of SGD with lr · length / --tokens-per-sample, and the loss has the penalty
     of the model."""
-    options = (*PLAIN, "--activation-penalty", 3, "--clip-norm", 0, "--weight-decay", 0.1)
-    trainer, iterator = build_trainer(lm_data, "--criterion", "mle", *NT_ASGD, *options, base=AWD)
-    batch, parameters = next(iter(iterator.next_epoch_itr())), list(trainer.model.parameters())
+    options = f"{PLAIN} --activation-penalty 3 --clip-norm 0 --weight-decay 0.1"
+    trainer = build_trainer(lm_data, NT_ASGD, options, base=[AWD])
+    batch, parameters = batches(trainer)[0], list(trainer.model.parameters())
     before, target = copy.deepcopy(parameters), batch["target"]
     features = trainer.model(**batch["net_input"], features_only=True)[0]
     logits = trainer.model.decoder.output_projection(features)
@@ -197,16 +188,13 @@ def exact_perplexity(path, data, cache=None):
 
 @pytest.mark.slow
 def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
-    """Compares the example's script, fairseq-eval-lm and this package."""
-    called(
-        "train", lm_data, "--user-dir", USER_DIR, *AWD, *NT_ASGD, "--criterion", "agg", "--cpu",
-        "--agg-rare-fraction", 0.3, "--max-epoch", 2, "--seed", 3, "--num-workers", 0,
-        "--save-dir", tmp_path, "--no-epoch-checkpoints",
-    )  # fmt: skip
+    options = "--criterion agg --agg-rare-fraction 0.3 --max-epoch 2 --seed 3 --cpu --num-workers 0"
+    folders = ("--user-dir", USER_DIR, "--save-dir", tmp_path)
+    called("train", lm_data, *folders, AWD, NT_ASGD, options, "--no-epoch-checkpoints")
     path, numbers = tmp_path / "checkpoint_best.pt", tmp_path / "numbers.json"
     given = ("--data", lm_data, "--json", numbers)
-    cache = ("--cache-size", 30, "--cache-theta", 0.5, "--cache-lambda", 0.2)
-    run_command("python", USER_DIR / "evaluate.py", path, *given, *cache)
+    cache = "--cache-size 30 --cache-theta 0.5 --cache-lambda 0.2"
+    run_command("python", USER_DIR / "evaluate.py", path, *given, *cache.split())
     found = json.loads(numbers.read_text())["rows"][0]["perplexity"]["total"]
     assert found == pytest.approx(exact_perplexity(path, lm_data, (30, 0.5, 0.2)), rel=1e-5)
     expected = exact_perplexity(path, lm_data)
@@ -214,6 +202,6 @@ def test_evaluation_carries_the_state_over_blocks(lm_data, tmp_path):
         text = BinarizedText(lm_data, tokens_per_sample=length)
         found = perplexity({"awd": Checkpoint(path)}, text)["awd"]["perplexity"]["total"]
         assert found == pytest.approx(expected, rel=1e-5)
-    options = ("--path", path, "--task", "language_modeling_streams", "--tokens-per-sample", 12)
+    options = ("--path", path, "--task language_modeling_streams --tokens-per-sample 12")
     printed = called("eval-lm", lm_data, "--user-dir", USER_DIR, *options, "--cpu")
     assert f"Perplexity: {expected:.2f}" in printed

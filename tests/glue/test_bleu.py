@@ -63,9 +63,9 @@ def test_against_fairseq(pairs):
     assert found.brevity_penalty == pytest.approx(scorer.brevity())
 
 
-def test_bleu_of_two_logs(tmp_path, capsys):
+def test_bleu_of_two_logs(tmp_path):
     first, second = write_log(tmp_path / "mle.log"), write_log(tmp_path / "agg.log", REFERENCES)
-    printed = run(capsys, "bleu", first, second)
+    printed = run("bleu", first, second)
     table, score = cells(printed), tokenized_bleu(HYPOTHESES, REFERENCES)
     assert list(table) == ["mle", "agg"]
     expected = {"BLEU": f"{score.score:.2f}", "BP": f"{score.brevity_penalty:.3f}"}
@@ -75,44 +75,41 @@ def test_bleu_of_two_logs(tmp_path, capsys):
     signature = "sentences:3|bleu:compounds-split,[nrefs:1|case:mixed|eff:no|tok:none|smooth:none|"
     assert printed.splitlines()[-1].startswith(signature) and "sacrebleu:" not in printed
     # compounds are split in German alone
-    english, whole = (
-        write_log(tmp_path / "en.log", language="en"),
-        tokenized_bleu(HYPOTHESES, REFERENCES, split=False),
-    )
-    printed = run(capsys, "bleu", english)
+    whole = tokenized_bleu(HYPOTHESES, REFERENCES, split=False)
+    printed = run("bleu", write_log(tmp_path / "en.log", language="en"))
     assert cells(printed)["en"]["BLEU"] == f"{whole.score:.2f}" != table["mle"]["BLEU"]
     assert "|bleu:[nrefs:1|" in printed
     # one line of 20 may have the mark of sub-words
-    write_log(tmp_path / "20.log", ["a@@ b", *["c"] * 19], ["c"] * 20)
-    assert cells(run(capsys, "bleu", tmp_path / "20.log"))["20"]["sentences"] == "20"
+    marked = write_log(tmp_path / "20.log", ["a@@ b", *["c"] * 19], ["c"] * 20)
+    assert cells(run("bleu", marked))["20"]["sentences"] == "20"
 
 
-@pytest.mark.parametrize("case", ["plain", "moses", "decoded"])
-def test_sacrebleu_of_plain_and_tokenized_text(tmp_path, capsys, case):
-    """The same whether the text was never tokenized, or is detokenized here or by
-    fairseq-generate."""
-    reference, path, target = tmp_path / "test.de", tmp_path / "a.log", tmp_path / "a.json"
+ESCAPED = [line.replace("-", " @-@ ") for line in HYPOTHESES]
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "decode", "options"),
+    [
+        (PLAIN_HYPOTHESES, PLAIN_REFERENCES, str, ""),
+        (ESCAPED, REFERENCES, str, "--moses de"),
+        (ESCAPED, PLAIN_REFERENCES, dict(zip(ESCAPED, PLAIN_HYPOTHESES, strict=True)).get, ""),
+    ],
+    ids=["never tokenized", "detokenized here", "detokenized by fairseq-generate"],
+)
+def test_sacrebleu(tmp_path, hypotheses, references, decode, options):
+    reference, target = tmp_path / "test.de", tmp_path / "a.json"
     write_lines(reference, ["\ufeff" + PLAIN_REFERENCES[0], *PLAIN_REFERENCES[1:]])
-    escaped, options = [line.replace("-", " @-@ ") for line in HYPOTHESES], ()
-    if case == "plain":
-        write_log(path, PLAIN_HYPOTHESES, PLAIN_REFERENCES)
-    elif case == "moses":
-        write_log(path, escaped)
-        options = ("--moses", "de")
-    else:
-        decoded = dict(zip(escaped, PLAIN_HYPOTHESES, strict=True))
-        write_log(path, escaped, PLAIN_REFERENCES, decoded.get)
-    printed = run(capsys, "bleu", path, "--reference", reference, "--json", target, *options)
+    log = write_log(tmp_path / "a.log", hypotheses, references, decode)
+    printed = run("bleu", log, "--reference", reference, "--json", target, options)
     row, expected = cells(printed)["a"], corpus_bleu(PLAIN_HYPOTHESES, [PLAIN_REFERENCES])
     assert row["sacreBLEU"] == f"{expected.score:.2f}"
-    assert (row["BLEU"] == "—") == (case != "moses"), "of tokens"
-    text = "sacremoses-" if case == "moses" else "as-generated,"
+    assert (row["BLEU"] == "—") == (not options), "of tokens"
+    text = "sacremoses-" if options else "as-generated,"
     assert f"|sacrebleu:{text}" in printed and f"[{SACREBLEU}" in printed
-    result = read_result(target)
-    assert result["a"]["sacrebleu_signature"].startswith(SACREBLEU)
+    assert read_result(target)["a"]["sacrebleu_signature"].startswith(SACREBLEU)
 
 
-def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
+def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "a.log")
     write_log(tmp_path / "other.log", HYPOTHESES, [*REFERENCES[:2], "x"])
@@ -123,43 +120,36 @@ def test_bleu_refuses_logs_and_references(tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "scored.log", ["<unk>", "x"], ["<<unk>>", "x"])
     write_log(tmp_path / "plain.log", PLAIN_HYPOTHESES, PLAIN_REFERENCES)
     write_lines(tmp_path / "long", PLAIN_REFERENCES)
-    write_lines(
-        tmp_path / "english", ["A man with a hat.", "Text to text, he said.", "A dog runs."]
-    )
-    for *arguments, words in (
+    write_lines(tmp_path / "english", ["A man with a hat.", "Text to text.", "A dog runs."])
+    for arguments, words in (
         ("bpe.log", "found sub-words, 'Ei@@ n Hund'"),
-        (
-            "short.log",
-            "--reference",
-            "long",
-            "found 3 lines; expected 2, as in short.log, which lacks a batch if",
-        ),
-        ("a.log", "other.log", "other.log: found other T-… lines than in a.log"),
+        ("short.log --reference long", "found 3 lines; expected 2, as in short.log, which lacks"),
+        ("a.log other.log", "other.log: found other T-… lines than in a.log"),
         ("decoded.log", "found text that is detokenized (D differs from H)"),
         ("plain.log", "never was tokenized, 'Ein Mann mit Hut.'; expected --reference"),
         ("stdout.log", "found no line that names the target language"),
         ("scored.log", "found the T-… lines in the H-… lines"),
-        ("a.log", "--moses", "de", "--reference", "english", "with the T-… lines of a.log"),
+        ("a.log --moses de --reference english", "with the T-… lines of a.log"),
     ):
-        assert words in refused(capsys, "bleu", *arguments)
+        assert words in refused("bleu", *arguments.split())
 
 
-def test_what_fairseq_generate_prints(mt_data, translator, capsys, tmp_path):
-    options = ("--path", translator, "--beam", "2", "--nbest", "2", "--max-len-b", "5", "--cpu")
+def test_what_fairseq_generate_prints(mt_data, translator, tmp_path):
+    options = "--beam 2 --nbest 2 --max-len-b 5 --cpu --required-batch-size-multiple"
     for multiple in ("1", "8"):
-        batches = ("--required-batch-size-multiple", multiple)
-        status, printed, logged, _ = call("generate", mt_data, *options, *batches)
+        given = ("--path", translator, f"{options} {multiple}")
+        status, printed, logged, _ = call("generate", mt_data, *given)
         assert not status
         (tmp_path / f"{multiple}.log").write_text(printed)
     reference, log = mt_data.parent / "test.de", tmp_path / "1.log"
-    assert "|bleu:[" in run(capsys, "bleu", log), "stdout alone does not say the language"
+    assert "|bleu:[" in run("bleu", log), "stdout alone does not say the language"
     log.write_text(log.read_text() + logged)
-    printed = run(capsys, "bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
+    printed = run("bleu", log, "--reference", reference, "--json", tmp_path / "a.json")
     assert "|bleu:compounds-split,[" in printed
     found = read_result(tmp_path / "a.json")["1"]
     assert found["sentences"] == len(read_lines(reference)) == 12
     said = next(line for line in read_lines(log) if line.startswith("Generate test with beam=2"))
     lengths = f"syslen={found['bleu_hypothesis_length']}, reflen={found['bleu_reference_length']}"
     assert lengths in said and f"BLEU4 = {found['bleu']:.2f}," in said
-    error = refused(capsys, "bleu", tmp_path / "8.log", "--reference", reference)
+    error = refused("bleu", tmp_path / "8.log", "--reference", reference)
     assert "--required-batch-size-multiple 1" in error

@@ -1,18 +1,21 @@
 """Models of fairseq whose output layer was changed in an instance, or by a fork: the loss and the
 gradients of fairseq's own criterion, or a refusal in one line."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.quant_noise import quant_noise
+from torch.nn import functional
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from agg_fairseq.fairseq_plugin import output_layer as output_layers
 from tests.commands import one_line
-from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, build, configuration
+from tests.small_trainings import F2_LM, FAMILIES, LM, MT, batches, build, count_targets
 
 
 def instance(name, change):
@@ -26,7 +29,9 @@ def instance(name, change):
 
 
 def half(output):
-    return (output[0] / 2, *output[1:])
+    if torch.is_tensor(output):
+        return output / 2
+    return half(output[0]), *output[1:]
 
 
 def cooler(log_probs):
@@ -47,128 +52,151 @@ def checkpointed(part):
 
 
 OF_LAYER = {
-    "forward hook": lambda layer: layer.register_forward_hook(
-        lambda part, given, output: output / 2
-    ),
-    "forward pre-hook": lambda layer: layer.register_forward_pre_hook(
-        lambda _, given: given[0] * 2
-    ),
-    "forward of the layer": instance("forward", lambda logits: logits / 2),
+    "forward hook": lambda layer: layer.register_forward_hook(lambda p, i, output: half(output)),
+    "forward pre-hook": lambda layer: layer.register_forward_pre_hook(lambda p, i: half(i)),
+    "forward of the layer": instance("forward", half),
     "weight_norm": weight_norm,
     "spectral_norm": spectral_norm,
     "parametrized weight_norm": parametrizations.weight_norm,
     "quant_noise": lambda layer: quant_noise(layer, 0.5, 8),
 }
+
+
+def scale(decoder):
+    decoder.scale = torch.nn.Parameter(torch.tensor(3.0))
+    instance("output_layer", lambda logits: decoder.scale * logits)(decoder)
+
+
+def mask(logits):
+    penalty = torch.zeros(logits.shape[1:])
+    penalty[1:, 60] = -1e4
+    return logits + penalty
+
+
+def own_logits(change):
+    """Makes the logits of the features and of the layer that holds W."""
+
+    def changed(decoder):
+        layer = output_layers.output_layer(SimpleNamespace(decoder=decoder))
+        decoder.output_layer = lambda features, **options: change(features, layer)
+
+    return changed
+
+
 OF_DECODER = {
     "hook on the decoder": lambda decoder: decoder.register_forward_hook(lambda p, i, o: half(o)),
     "forward of the decoder": instance("forward", half),
-    "output_layer of the decoder": instance("output_layer", lambda logits: logits / 2),
+    "in place": instance("forward", lambda output: (output[0].clamp_(-1, 1), *output[1:])),
+    "output_layer of the decoder": instance("output_layer", half),
+    "soft cap": instance("output_layer", torch.tanh),
+    "learned scale": scale,
+    "mask": instance("output_layer", mask),
+    "functional": own_logits(lambda h, layer: functional.linear(h, layer.weight, layer.bias)),
     "get_normalized_probs": instance("get_normalized_probs", cooler),
     "get_normalized_probs of a class": subclass,
-}
-AGAIN, READ = "or does it again in the backward pass", "changes each time that it is read"
-REFUSED = {
-    "fairseq's checkpoint_wrapper": (checkpoint_wrapper, AGAIN),
-    "torch's checkpoint": (checkpointed, AGAIN),
-    "parametrized spectral_norm": (parametrizations.spectral_norm, READ),
 }
 BASES = {"transformer_lm": LM, "lstm_lm": FAMILIES["lstm_lm"], "transformer": MT}
 
 
-def make(data, base, way, name="mle"):
-    """A criterion and a model, changed, and its batches."""
-    cfg, task, model, criterion = build(data, "--criterion", name, base=base)
-    layer = output_layers.output_layer(model)
-    if way in OF_DECODER:
-        OF_DECODER[way](model.decoder)
-    elif way in OF_LAYER:
-        OF_LAYER[way](layer)
-    elif way in REFUSED:
-        REFUSED[way][0](layer)
-    return criterion, model, batches(cfg, task)[:2], task
+def make(name, data, base, of_layer=None, of_decoder=None):
+    """The parts of a training whose output layer or decoder is changed, and two batches."""
+    training = build(data, f"--criterion {name}", base=base)
+    if of_layer is not None:
+        of_layer(output_layers.output_layer(training.model))
+    if of_decoder is not None:
+        of_decoder(training.model.decoder)
+    return training, batches(training)[:2]
 
 
-def results(data, base, way, name):
-    criterion, model, samples, task = make(data, base, way)
-    if name != "mle":
-        criterion = task.build_criterion(configuration(data, "--criterion", name).criterion)
-    model.train(), criterion.train()
-    torch.manual_seed(7)
-    found = []
-    for sample in samples:
-        model.zero_grad()
-        loss = criterion(model, sample)[0]
-        loss.backward()
-        gradients = [parameter.grad for parameter in model.parameters()]
-        found.append((loss.detach(), gradients))
-        with torch.no_grad():
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter -= 0.001 * gradient
-    return found
+FROZEN = "freeze_rare --freeze-parts bc"
 
 
-def check(data, base, way):
-    found, expected = (results(data, base, way, name) for name in ("mle", "cross_entropy"))
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other, rtol=1e-4, atol=1e-4)
+def check(name, *changed):
+    """Compares losses and gradients with those of fairseq, in two updates: the first decides how
+    the model is trained. Gates change the gradients of W alone."""
+    results, kept = [], slice(None)
+    for one in (name, "cross_entropy"):
+        (_, task, model, criterion), samples = make(one, *changed)
+        model.train(), criterion.train()
+        torch.manual_seed(7)
+        layer, found = output_layers.output_layer(model), []
+        for sample in samples:
+            model.zero_grad()
+            if one == FROZEN:
+                criterion.start_update(0)
+                kept = ~criterion.rare
+            loss = criterion(model, sample)[0]
+            loss.backward()
+            gradients = []
+            for parameter in model.parameters():
+                is_gated = any(parameter is own for own in layer.parameters())
+                gradients.append(parameter.grad[kept] if is_gated else parameter.grad)
+            if one == FROZEN:
+                absent = (count_targets([sample], task.target_dictionary) == 0) & ~kept
+                assert absent.any() and not layer.weight.grad[absent].any()
+            found.append((loss.detach(), gradients))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter *= 0.999
+        results.append(found)
+    assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.grid(5)
+@pytest.mark.grid(9)
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("way", [*OF_LAYER, *OF_DECODER])
-def test_the_loss_is_that_of_the_changed_model(lm_data, mt_data, base, way):
-    """In two updates: the first decides how the model is trained."""
-    check(mt_data if base == "transformer" else lm_data, BASES[base], way)
+def test_the_loss_is_that_of_the_changed_model(data_for, base, way):
+    """Gates are for weights that no layer computes."""
+    is_gated = way in OF_DECODER and list(BASES).index(base) % 2 == len(way) % 2
+    base = BASES[base]
+    changes = OF_LAYER.get(way), OF_DECODER.get(way)
+    check(FROZEN if is_gated else "mle", data_for(base), base, *changes)
 
 
 @pytest.mark.parametrize("method", ["output_layer", "forward", "get_normalized_probs"])
 def test_the_loss_is_that_of_an_edited_fairseq(lm_data, method, monkeypatch):
     """Which no look at classes and modules could tell."""
     original = getattr(TransformerDecoderBase, method)
+    change = cooler if method == "get_normalized_probs" else half
 
     def edited(self, *given, **options):
-        output = original(self, *given, **options)
-        changes = {"forward": half, "get_normalized_probs": cooler}
-        return changes.get(method, lambda logits: logits / 2)(output)
+        return change(original(self, *given, **options))
 
     edited.__module__ = original.__module__
     monkeypatch.setattr(TransformerDecoderBase, method, edited)
     own = (TransformerDecoderBase.output_layer,)
     monkeypatch.setattr(output_layers, "OWN_OUTPUT_LAYERS", own)
-    assert output_layers.passes_features(make(lm_data, LM, None)[1])
-    check(lm_data, LM, None)
+    assert output_layers.passes_features(build(lm_data).model)
+    check("mle", lm_data, LM)
 
 
 def test_a_batch_longer_than_the_table_of_positions(lm_data):
     """The model makes another table in its forward pass, here that of the comparison."""
-    check(lm_data, (*LM, "--add-bos-token"), None)
+    check("mle", lm_data, (*LM, "--add-bos-token"))
 
 
-@pytest.mark.parametrize("way", REFUSED)
-def test_a_layer_that_is_not_called_once_is_refused(lm_data, way, capsys):
-    criterion, model, samples, _ = make(lm_data, LM, way)
-    assert REFUSED[way][1] in one_line(capsys, criterion, model, samples[0])
-
-
-def test_what_is_not_normalized_is_refused(lm_data, capsys):
-    criterion, model, samples, _ = make(lm_data, LM, None)
-    instance("get_normalized_probs", lambda log_probs: log_probs / 2)(model.decoder)
-    assert "gives other sums than 1" in one_line(capsys, criterion, model, samples[0])
-
-
-def test_f2_is_refused_in_a_model_that_changes_its_output(lm_data, capsys):
-    criterion, model, samples, _ = make(lm_data, F2_LM, "forward of the decoder", "f2_softmax")
-    error = one_line(capsys, criterion, model, samples[0])
-    assert "which changes what its factorized output layer gives" in error
+AGAIN = "does not multiply its features by its output embedding, or does it again in the backward"
+OTHER = "which changes what its factorized output layer gives"
+FIXED = "whose output embedding is computed or does not train"
 
 
 @pytest.mark.parametrize(
-    ("name", "way"), [("freeze_rare", "weight_norm"), ("freeze_rare", "frozen")]
+    ("name", "of_layer", "of_decoder", "words"),
+    [
+        ("mle", checkpoint_wrapper, None, AGAIN),
+        ("mle", checkpointed, None, AGAIN),
+        ("mle", parametrizations.spectral_norm, None, "changes each time that it is read"),
+        ("mle", None, own_logits(lambda h, layer: h @ layer.weight.t()), AGAIN),
+        ("mle", None, own_logits(lambda h, layer: layer(h[:, 1:])), "do not fit the tar"),
+        ("mle", None, instance("get_normalized_probs", half), "gives other sums than 1"),
+        ("mle --adv-epsilon 0.1", None, OF_DECODER["soft cap"], "and --adv-epsilon 0.1"),
+        ("f2_softmax", None, instance("forward", half), OTHER),
+        ("freeze_rare", weight_norm, None, FIXED),
+        ("freeze_rare", lambda layer: layer.requires_grad_(False), None, FIXED),
+    ],
 )
-def test_rows_that_cannot_be_frozen_are_refused(lm_data, name, way, capsys):
-    criterion, model, samples, _ = make(lm_data, LM, way, name)
-    if way == "frozen":
-        model.decoder.output_projection.weight.requires_grad_(False)
+def test_changes_that_are_refused(lm_data, name, of_layer, of_decoder, words):
+    base = F2_LM if name == "f2_softmax" else LM
+    (_, _, model, criterion), samples = make(name, lm_data, base, of_layer, of_decoder)
     criterion.train().start_update(0)
-    error = one_line(capsys, criterion, model.train(), samples[0])
-    assert "whose output embedding is computed or does not train" in error
+    assert words in one_line(criterion, model.train(), samples[0])

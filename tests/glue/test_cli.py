@@ -9,12 +9,12 @@ import pytest
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import unique_names
+from benchmarks import commands
 from tests.commands import changed, diverge, refused, run
 
 
-@pytest.fixture
-def good_checkpoint(lm_runs):
-    return lm_runs / "mle" / "checkpoint_best.pt"
+def set_task(**options):
+    return lambda state: state["cfg"]["task"].update(options)
 
 
 @pytest.mark.parametrize(
@@ -23,63 +23,56 @@ def good_checkpoint(lm_runs):
         (lambda state: state["model"].pop("decoder.layers.0.fc1.weight"), "cannot build its model"),
         (lambda state: state.pop("model"), "found args, cfg, "),
         (diverge, "found an infinity or NaN"),
-        (
-            lambda state: state["cfg"]["task"].update(tokens_per_sample=8),
-            "trained on [8, 16] tokens per block",
-        ),
-        (
-            lambda state: state["cfg"]["task"].update(_name="masked_lm"),
-            "found a model of the task masked_lm",
-        ),
+        (set_task(tokens_per_sample=8), "trained on [8, 16] tokens per block"),
+        (set_task(_name="masked_lm"), "found a model of the task masked_lm"),
     ],
 )
-def test_bad_checkpoints_are_one_line(change, words, lm_data, good_checkpoint, tmp_path, capsys):
-    path, output = changed(good_checkpoint, tmp_path / "changed.pt", change), tmp_path / "new.json"
-    given = ("eval-lm", path, good_checkpoint, "--data", lm_data, "--json", output)
-    assert words in refused(capsys, *given) and not output.exists()
+def test_bad_checkpoints_are_one_line(change, words, lm_data, checkpoint, tmp_path):
+    path, output = changed(checkpoint, tmp_path / "changed.pt", change), tmp_path / "new.json"
+    given = ("eval-lm", path, checkpoint, "--data", lm_data, "--json", output)
+    assert words in refused(*given) and not output.exists()
 
 
-def test_mistakes_with_options(good_checkpoint, lm_data, tmp_path, capsys):
-    given = ("eval-lm", good_checkpoint, "--data", lm_data)
-    texts = ("generate-lm", good_checkpoint, "--data", lm_data, "-o", tmp_path / "o")
+def test_mistakes_with_options(checkpoint, lm_data, tmp_path, capsys):
+    given = ("eval-lm", checkpoint, "--data", lm_data)
+    texts = ("generate-lm", checkpoint, "--data", lm_data, "-o", tmp_path / "o")
     for *arguments, words in (
-        (*given, "--context-window", "16", "found 16, 16 of them context, and "),
+        (*given, "--context-window 16", "found 16, 16 of them context, and "),
         # fairseq says it
-        (*given, "--max-tokens", "4", "error: Sentences lengths should not exceed max_tokens=4"),
+        (*given, "--max-tokens 4", "error: Sentences lengths should not exceed max_tokens=4"),
         ("isotropy", "missing.pt", "missing.pt: found no such file"),
-        ("isotropy", "c.pt", "--groups", "frequency", "--groups: found it without --data or --tr"),
-        ("bleu", "log", "--moses", "de", "--moses: found it without --reference"),
-        (*texts, "--bpe", "gpt2", "--bpe: found it without --prefixes"),
-        (*texts, "--prefixes", "p", "--split", "valid", "--split: found it with --prefixes, which"),
+        ("isotropy", "c.pt", "--groups frequency", "--groups: found it without --data or --tr"),
+        ("bleu", "log", "--moses de", "--moses: found it without --reference"),
+        (*texts, "--bpe gpt2", "--bpe: found it without --prefixes"),
+        (*texts, "--prefixes p --split valid", "--split: found it with --prefixes, which"),
         (*given, "--bos", "or --text, with --train-text and --bos"),
     ):
-        assert words in refused(capsys, *arguments)
+        assert words in refused(*arguments)
     assert main([]) == 2
     assert "COMMAND" in capsys.readouterr().err
 
 
-def test_only_own_files_are_written_over(good_checkpoint, lm_data, tmp_path, capsys, monkeypatch):
-    """Replaces numbers only by numbers, and so on."""
+def test_only_own_files_are_written_over(checkpoint, lm_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    texts = ("generate-lm", good_checkpoint, "--data", lm_data, "--prefix-length", 5, "--length", 5)
-    calibrate = ("calibrate", good_checkpoint, "--data", lm_data, "--split", "test")
+    texts = ("generate-lm", checkpoint, "--data", lm_data, "--prefix-length 5 --length 5")
+    calibrate = ("calibrate", checkpoint, "--data", lm_data, "--split test")
     for name, *command in (
-        ("numbers", "isotropy", good_checkpoint, "--json"),
-        ("texts", *texts, "--max-texts", 1, "-o"),
-        ("p.png", "plot", "singular-values", good_checkpoint, "-o"),
+        ("numbers", "isotropy", checkpoint, "--json"),
+        ("texts", *texts, "--max-texts 1 -o"),
+        ("p.png", "plot", "singular-values", checkpoint, "-o"),
     ):
-        file, other = Path(name), '{"model_type": "gpt2"}'
-        file.write_text(other)
+        file = Path(name)
+        file.write_text('{"model_type": "gpt2"}')
         words = f"found {name}, a file that no command here wrote; name another"
-        assert words in refused(capsys, *command, name) and file.read_text() == other
-        file.write_bytes(b"")
+        assert words in refused(*command, name) and "gpt2" in file.read_text()
+        file.write_text("")
         for _ in range(2):
-            run(capsys, *command, name)
+            run(*command, name)
     for *command, words in (
-        (*calibrate, "--force", "-o", "numbers", "--output: found numbers, a file"),
-        (*texts, "-o", "texts", "--json", "./texts", "--json: found the file of --output"),
+        (*calibrate, "--force -o numbers", "--output: found numbers, a file"),
+        (*texts, "-o", "texts", "--json ./texts", "--json: found the file of --output"),
     ):
-        assert words in refused(capsys, *command)
+        assert words in refused(*command)
 
 
 def test_unique_names():
@@ -91,8 +84,14 @@ def test_unique_names():
             unique_names(paths, names)
 
 
-def test_a_terminal_of_another_encoding(good_checkpoint, monkeypatch):
+def test_a_terminal_of_another_encoding(checkpoint, monkeypatch):
     """σ in the table, and no character for it."""
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
-    assert main(["isotropy", str(good_checkpoint)]) == 0
+    assert main(["isotropy", str(checkpoint)]) == 0
     assert b"\\u03c32" in sys.stdout.buffer.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", commands.ROWS)
+def test_a_command_agrees_with_its_peer_of_the_benchmarks(row):
+    commands.main(["--small", row])

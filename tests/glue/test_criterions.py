@@ -1,5 +1,5 @@
-"""What every criterion has in common, and what `agg` learns from fairseq, inside fairseq's own task
-and trainer."""
+"""Criterions inside fairseq's own task and trainer: what all of them have in common, and what each
+learns from fairseq."""
 
 import itertools
 import math
@@ -11,8 +11,16 @@ from fairseq import criterions as fairseq_criterions
 from fairseq.data.iterators import GroupedIterator
 from fairseq.logging import metrics
 from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
 
-from agg_fairseq.functional import cosine_regularizer, naive_gated_cross_entropy, previous_tokens
+from agg_fairseq.data.binarized import excluded_tokens
+from agg_fairseq.fairseq_plugin import decoding
+from agg_fairseq.functional import (
+    cosine_regularizer,
+    naive_gated_cross_entropy,
+    previous_tokens,
+    repeated_ngrams,
+)
 from tests.commands import one_line
 from tests.conftest import ROOT, called
 from tests.small_trainings import (
@@ -23,26 +31,27 @@ from tests.small_trainings import (
     batches,
     build,
     build_trainer,
+    count_targets,
     gradients,
     logged,
     target_counts,
 )
 
-WITH_TERMS = ("--ul-alpha", 0.5, "--adv-epsilon", 0.4, "--cosreg-gamma", 3)
-BASES = dict(zip(EVERY_CRITERION, itertools.cycle([(LM, TIED), (MT,), (LM,)]), strict=False))
+WITH_TERMS = "--ul-alpha 0.5 --adv-epsilon 0.4 --cosreg-gamma 3"
+BASES = dict(zip(EVERY_CRITERION, itertools.cycle([(LM, TIED), (MT, ""), (LM, "")]), strict=False))
 BASES["unlikelihood_sequence"] = (LM, TIED)
 
 
 @pytest.mark.grid(4)
 @pytest.mark.parametrize("name", EVERY_CRITERION)
-def test_every_criterion_takes_every_term(lm_data, mt_data, name):
+def test_every_criterion_takes_every_term(data_for, name):
     """Every gradient is that of the naive implementation with the gates, position weights and terms
     of this criterion, also of a tied embedding; nll_loss is the model's."""
-    base, *tied = BASES[name]
-    data, smoothing = lm_data if base is LM else mt_data, 0.1 * (name in ("mle", "agg", "agps"))
-    options = (*EVERY_CRITERION[name], *tied, "--label-smoothing", smoothing)
-    trainer, _ = build_trainer(data, *options, *WITH_TERMS, base=base)
-    first, *others = batches(trainer.cfg, trainer.task)
+    base, tied = BASES[name]
+    smoothing = 0.1 * (name in ("mle", "agg", "agps"))
+    options = f"{EVERY_CRITERION[name]} {WITH_TERMS} --label-smoothing {smoothing}"
+    trainer = build_trainer(data_for(base), options, tied, base=base)
+    first, *others = batches(trainer)
     model, criterion, pad = trainer.model, trainer.criterion, trainer.task.target_dictionary.pad()
     batch = next(batch for batch in others if base is LM or (batch["target"] == pad).any())
     trainer.train_step([first])
@@ -75,56 +84,48 @@ def test_every_criterion_takes_every_term(lm_data, mt_data, name):
         # which takes the gradient of the frozen rows away
         if parameter is weight and name == "freeze_rare":
             expected = expected.index_fill(0, criterion.rare.nonzero().flatten(), 0)
-        torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
+        assert_close(one, expected, rtol=1e-4, atol=1e-4)
 
     log = criterion.eval()(model, batch)[2]
-    torch.testing.assert_close(log["nll_loss"], nll)
+    assert_close(log["nll_loss"], nll)
     assert log["adv_loss_number"] == 0, "adversarial training is no measure"
 
 
 def test_micro_batches_share_a_slot_and_others_are_not_counted(lm_data):
     """Neither dummy batches nor validation are counted. Special tokens are never rare."""
-    options = ("--criterion", "agg", "--agg-alpha", 0.999, "--update-freq", 3)
-    trainer, _ = build_trainer(lm_data, *options)
+    options = "--criterion agg --agg-alpha 0.999 --update-freq 3"
+    trainer = build_trainer(lm_data, options)
     gating, dictionary = trainer.criterion.gating, trainer.task.target_dictionary
-    data = batches(trainer.cfg, trainer.task)
-
-    def counts(group):
-        tokens = torch.cat([batch["target"].flatten() for batch in group])
-        return torch.bincount(tokens[tokens != dictionary.pad()], minlength=len(dictionary))
+    data = batches(trainer)
 
     # an empty batch: fairseq repeats its first as a dummy
     trainer.train_step([data[0], data[1], {}])
     assert "rare_tokens" not in trainer.valid_step(data[5])
-    assert torch.equal(gating.counter.current, counts(data[:2]))
+    assert gating.counter.current.equal(count_targets(data[:2], dictionary))
     assert gating.gates(None) is None
     trainer.train_step(data[2:5])
-    assert torch.equal(gating.counter.appearances, counts(data[:2]))
-    assert torch.equal(gating.counter.current, counts(data[2:5]))
+    assert gating.counter.appearances.equal(count_targets(data[:2], dictionary))
+    assert gating.counter.current.equal(count_targets(data[2:5], dictionary))
     rare = gating.gates(None).rare
     assert rare.any() and not rare[: dictionary.nspecial].any()
 
 
-def test_a_static_group_is_fixed_after_its_epoch(lm_data):
-    options = ("--criterion", "agg", "--agg-window", 2, "--agg-static-after-epoch", 2)
-    trainer, _ = build_trainer(lm_data, *options)
-    criterion, data = trainer.criterion, batches(trainer.cfg, trainer.task)[:1]
-    for epoch in (2, 2, 2, 3):
-        criterion.gating.start_epoch(epoch, 9)
-        trainer.train_step(data)
-        assert (criterion.gating.static_rare is not None) == (epoch == 3)
-
-
 @pytest.mark.parametrize(
     ("frequency", "sentences", "more"),
-    [(1, 4, ()), (3, 5, ()), (2, 4, ("--skip-remainder-batch",))],
+    [
+        (1, 4, "--agg-static-after-epoch 2"),
+        (3, 5, ""),
+        (2, 4, "--skip-remainder-batch"),
+    ],
 )
 def test_a_window_is_one_epoch(lm_data, frequency, sentences, more):
-    options = ("--update-freq", frequency, "--batch-size", sentences, *more)
-    trainer, iterator = build_trainer(lm_data, "--criterion", "agg", *options)
-    skips = trainer.cfg.optimization.skip_remainder_batch
-    epoch = GroupedIterator(iterator.next_epoch_itr(), frequency, skips)
-    assert trainer.criterion.gating.counter.window == len(list(epoch))
+    options = f"--criterion agg --update-freq {frequency} --batch-size {sentences} {more}"
+    trainer = build_trainer(lm_data, options)
+    iterator = trainer.get_train_iterator(1).next_epoch_itr()
+    epoch = GroupedIterator(iterator, frequency, trainer.cfg.optimization.skip_remainder_batch)
+    gating = trainer.criterion.gating
+    assert gating.counter.window == len(list(epoch))
+    assert gating.static_after_epoch == 2 * ("--agg-static-after-epoch" in more)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,9 @@ def test_what_is_told_before_the_training(lm_data, caplog, alpha, level, epochs)
     """What is rare in an epoch, of one of two shards; that more than half of the tokens is much;
     and that the window is long."""
     caplog.set_level("INFO")
-    updates = len(batches(*build(lm_data)[:2]))
-    options = ("--criterion", "agg", "--agg-alpha", alpha, "--max-update", epochs * updates)
-    trainer, _ = build_trainer(f"{lm_data}:{lm_data}", *options)
+    updates = len(batches(build(lm_data)))
+    options = f"--criterion agg --agg-alpha {alpha} --max-update {epochs * updates}"
+    trainer = build_trainer(f"{lm_data}:{lm_data}", options)
     [record] = [one for one in caplog.records if "of the targets are rare" in one.message]
     counts = target_counts(lm_data, trainer.task.target_dictionary)
     rare = (counts / updates < alpha) & ~trainer.criterion.gating.excluded & (counts > 0)
@@ -150,7 +151,7 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
     """The distributed trainer moves a criterion only if it has parameters; `meta` stands for a GPU
     here, on which counting ends."""
     sample = {"net_input": {}, "target": torch.ones(1, 2).long().to("meta"), "ntokens": 2}
-    for name, *options in (("agg",), ("freeze_rare", "--freeze-parts", "bc")):
+    for name, *options in (("agg",), ("freeze_rare", "--freeze-parts bc")):
         _, task, model, criterion = build(lm_data, "--criterion", name, *options)
         if options:
             criterion.set_rare(criterion.rare | True)
@@ -161,17 +162,17 @@ def test_the_criterion_follows_the_model_to_its_device(lm_data):
         assert tensors and {tensor.device.type for tensor in tensors} == {"meta"}
 
 
-def test_bad_options_are_one_line_and_status_2(lm_data, capsys):
+def test_bad_options_are_one_line_and_status_2(lm_data):
     for *options, words in (
-        ("agg", "--agg-rare-fraction", 0.2, "--agg-alpha", 0.1, "alpha 0.1 and rare_fraction 0.2"),
-        ("mle", "--ddp-backend", "slowmo", "expected pytorch_ddp or legacy_ddp"),
+        ("agg", "--agg-rare-fraction 0.2 --agg-alpha 0.1", "alpha 0.1 and rare_fraction 0.2"),
+        ("mle", "--ddp-backend slowmo", "expected pytorch_ddp or legacy_ddp"),
         ("agg", "--use-bmuf", "drift apart; expected to train without it"),
-        ("freeze_rare", "--freeze-below", 1, "--freeze-below between 0 and 1"),
-        ("unlikelihood_sequence", "--ul-ngram", 0, "expected at least 1 token in --ul-ngram"),
-        ("unlikelihood_sequence", "--ul-completion-length", 0, "expected at least 1 token in"),
+        ("freeze_rare", "--freeze-below 1", "--freeze-below between 0 and 1"),
+        ("unlikelihood_sequence", "--ul-ngram 0", "expected at least 1 token in --ul-ngram"),
+        ("unlikelihood_sequence", "--ul-completion-length 0", "expected at least 1 token in"),
         ("unlikelihood_sequence", "expected at most --tokens-per-sample 16, got 50"),
     ):
-        assert words in one_line(capsys, build, lm_data, "--criterion", *options)
+        assert words in one_line(build, lm_data, "--criterion", *options)
 
 
 def test_columns_of_a_former_criterion_are_forgotten():
@@ -198,7 +199,94 @@ def test_a_method_of_ones_own_is_one_short_file(lm_data, tmp_path):
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
     (folder / "__init__.py").write_text(code)
     options = "--optimizer adam --cpu --max-update 2 --no-save --log-format json --log-interval 1"
-    criterion = ("--criterion", "power", "--gate-power", 0.3, "--ul-alpha", 0.1)
-    printed = called("train", lm_data, "--user-dir", folder, *LM, *criterion, *options.split())
+    criterion = "--criterion power --gate-power 0.3 --ul-alpha 0.1"
+    printed = called("train", lm_data, "--user-dir", folder, *LM, criterion, options)
     assert '"num_updates": "2"' in printed and '"ul_loss"' in printed
     assert '"rare_tokens"' in printed and "epochs of" in printed
+
+
+def test_what_is_rare_is_of_the_target_side(mt_data):
+    """`w0` is of the source side alone, like 'happiness' in the paper."""
+    agps = build_trainer(mt_data, EVERY_CRITERION["agps"], base=MT).criterion.gating
+    below = "--criterion freeze_rare --freeze-below 0.03"
+    trainer = build_trainer(mt_data, below, base=MT)
+    dictionary, freeze_rare = trainer.task.target_dictionary, trainer.criterion
+    counts, excluded = target_counts(mt_data, dictionary), excluded_tokens(dictionary)
+    assert agps.scaling == {"mu1": 30, "mu2": 5, "variant": "eq15"} and agps.rare_rank == 20
+    assert agps.counts.equal(counts)
+    rare = agps.gates(None).rare
+    assert rare[dictionary.index("w0")] and not rare[: dictionary.nspecial].any()
+    assert freeze_rare.rare.equal((counts < 0.03 * counts.sum()) & ~excluded)
+    assert 0 < freeze_rare.rare.sum() < (~excluded).sum()
+
+
+def test_frozen_rows_stay_bit_identical_until_they_are_released(lm_data):
+    """The first batch is a dummy one: a worker without data must freeze as the others do."""
+    sgd = "--optimizer sgd --momentum 0.9 --weight-decay 0.1 --update-freq 2"
+    trainer = build_trainer(lm_data, sgd, "--criterion freeze_rare --freeze-until 4")
+    weight, is_frozen = trainer.model.decoder.output_projection.weight, trainer.criterion.rare
+    before, data = weight.detach().clone(), batches(trainer)
+    trainer._dummy_batch = data[0]
+    for group in ([{}], data[:2], data[2:4], data[4:6]):
+        trainer.train_step(group)
+    assert trainer.criterion.open_update == 3, "of which the embedding's statistics are due"
+    is_same = (weight == before).all(1)
+    assert is_same.equal(is_frozen) and before[is_frozen].any()
+    trainer.train_step(data[6:8])
+    assert not (weight == before).all(1).any()
+
+
+SEQUENCE = EVERY_CRITERION["unlikelihood_sequence"]
+
+
+def test_sequence_updates_alternate(lm_data):
+    shortest = "--ul-ngram 1 --ul-prefix-length 1 --ul-completion-length 1"
+    criterion = build(lm_data, SEQUENCE, shortest, "--ul-sequence-rate 0.25").criterion
+    kinds = []
+    for update in range(8):
+        criterion.start_update(update)
+        kinds.append(criterion._continues)
+    assert kinds == [False, False, False, True] * 2
+
+
+def test_a_batch_without_a_prefix_is_trained_on_as_it_is(lm_data):
+    """Its log has the keys and kinds of values of the others, as fairseq needs to add up the logs
+    of workers."""
+    trainer = build_trainer(lm_data, SEQUENCE, "--ul-alpha 1 --ul-sequence-rate 1")
+    batch = batches(trainer)[0]
+    tokens, target = batch["net_input"]["src_tokens"][:, :4], batch["target"][:, :4]
+    short = {"target": target, "ntokens": target.numel()}
+    short = batch | short | {"net_input": batch["net_input"] | {"src_tokens": tokens}}
+    (_, log), (_, log_of_short) = gradients(trainer, batch), gradients(trainer, short)
+    assert log["ul_sequence_loss_number"] > 0 == log["nll_tokens"]
+    assert log_of_short["ul_sequence_loss_number"] == 0 < log_of_short["nll_tokens"]
+    assert log_of_short["nll_tokens"] == short["ntokens"] and log.keys() == log_of_short.keys()
+    for name, value in log.items():
+        assert torch.is_tensor(value) == torch.is_tensor(log_of_short[name]), name
+
+
+def test_sequence_loss_equals_the_paper(lm_data):
+    """−Σ log(1 − p(x_t)) over the tokens of the continuation that are in a repeated n-gram, in
+    float64; and CosReg. Of each sequence, one prefix: the same however the update is split."""
+    trainer = build_trainer(
+        lm_data, SEQUENCE, "--ul-sequence-rate 1 --ul-alpha 0.5 --cosreg-gamma 3"
+    )
+    batch, pad = batches(trainer)[0], trainer.task.target_dictionary.pad()
+    model = trainer.model.double()
+    found, log = gradients(trainer, batch)
+    tokens = batch["net_input"]["src_tokens"]
+    prefixes = tokens[:, :5]  # 16 // (5 + 9) = 1 of each
+    assert (prefixes != pad).all()
+    continuation = decoding.continuation(model, prefixes, 9, forbidden=(pad,))
+    repeated = repeated_ngrams(continuation, 2)
+    assert repeated.any() and not repeated.all()
+    p = model(torch.cat([prefixes, continuation], 1)[:, :-1])[0][:, 4:].softmax(-1)
+    punished = -(1 - p.gather(2, continuation[:, :, None]).squeeze(2)[repeated]).log().sum()
+    penalty = cosine_regularizer(model.decoder.output_projection.weight, padding_row=pad)
+    expected = punished + 3 * continuation.numel() * penalty
+    assert_close(log["loss"], expected.detach())
+    assert_close(found, torch.autograd.grad(expected, list(model.parameters())))
+    assert log["sample_size"] == continuation.numel() and log["ul_loss_number"] == 0
+    values = logged(trainer.criterion, [log])
+    assert "nll_loss" not in values
+    assert values["repeated"] == pytest.approx(repeated.double().mean().item(), abs=1e-4)

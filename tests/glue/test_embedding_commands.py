@@ -6,8 +6,6 @@ import shutil
 
 import pytest
 import torch
-from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from scipy.stats import spearmanr
 
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
@@ -19,6 +17,7 @@ from agg_fairseq.metrics import Embeddings, align_sim, geometry, orthogonal_alig
 from tests.commands import (
     LANGUAGE_MODEL,
     TRANSLATION,
+    binarized,
     cells,
     read_result,
     refused,
@@ -31,75 +30,59 @@ from tests.conftest import read_lines, write_lines
 MATRIX = "decoder.output_projection.weight"
 
 
-def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path, capsys):
-    """By group with the data, else of all rows."""
+def test_isotropy_is_that_of_the_matrix(lm_runs, lm_data, tmp_path):
     target = tmp_path / "i.json"
-    printed = run(capsys, "isotropy", lm_runs / "mle", "--data", lm_data, "--json", target)
+    printed = run("isotropy", lm_runs / "mle", "--data", lm_data, "--json", target)
     assert re.search(r"\| IsoScore rare +\| +[01]\.\d{3} \|\n", printed)
     assert f"matrix:{MATRIX}(tied)|" in printed and "specials-included" in printed
     result, w = read_result(target), Checkpoint(lm_runs / "mle").output_embedding.weight
+    row, embeddings = result["mle"], Embeddings(w)
     for measure, value in geometry(w)._asdict().items():
-        assert result["mle"][measure]["total"] == pytest.approx(value, rel=1e-9)
-    assert result["mle"]["isotropy_both_signs"] == pytest.approx(
-        Embeddings(w).isotropy_both_signs()
-    )
-    values = result["mle"]["singular_values"]
-    assert values == pytest.approx(Embeddings(w).singular_values().tolist(), rel=1e-9)
-    assert result["mle"]["singular_value"]["σ2"] == values[1]
+        assert row[measure]["total"] == pytest.approx(value, rel=1e-9)
+    assert row["isotropy_both_signs"] == pytest.approx(embeddings.isotropy_both_signs())
+    values = row["singular_values"]
+    assert values == pytest.approx(embeddings.singular_values().tolist(), rel=1e-9)
+    assert row["singular_value"]["σ2"] == values[1]
     words = (~BinarizedVocabulary.load(lm_data).excluded).sum()
     assert sum(result.facts["groups"].values()) == words
-    printed = run(capsys, "isotropy", lm_runs / "mle", "--json", target)
+    printed = run("isotropy", lm_runs / "mle", "--json", target)
     assert printed.count("— |") == 10  # three measures of three groups, and a cosine
     assert read_result(target).facts["groups"] is None
 
 
-def test_what_is_no_embedding_is_refused(lm_runs, lm_data, tmp_path, capsys):
+def test_what_is_no_embedding_is_refused(lm_runs, lm_data, tmp_path):
     """The input embedding of a model with adaptive softmax is none, unless they are shared."""
     path, state = tmp_path / "odd.pt", Checkpoint(lm_runs / "mle" / "checkpoint_last.pt").state
     options, parameters = state["cfg"]["model"], state["model"]
     parameters[MATRIX] = torch.zeros_like(parameters[MATRIX])
     torch.save(state, path)
-    target = tmp_path / "target"
-    for command in (("isotropy", path), ("calibrate", path, "--data", lm_data, "-o", target)):
-        assert f"found only zeros in {MATRIX}" in refused(capsys, *command)
+    calibrate = ("calibrate", path, "--data", lm_data, "-o", tmp_path / "target")
+    for command in (("isotropy", path), calibrate):
+        assert f"found only zeros in {MATRIX}" in refused(*command)
     del parameters[MATRIX]
     options["share_decoder_input_output_embed"] = False
     torch.save(state, path)
-    assert "found no output embedding" in refused(capsys, "isotropy", path)
+    assert "found no output embedding" in refused("isotropy", path)
     options["share_decoder_input_output_embed"] = True
     torch.save(state, path)
-    assert "decoder.embed_tokens.weight(tied)" in run(capsys, "isotropy", path)
+    assert "decoder.embed_tokens.weight(tied)" in run("isotropy", path)
 
 
 TEXT = (
     "the the the the the the sea sea sea sea lake lake lake Paris Paris river river pool x|y Rome"
 )
-WORDS = ["the", "sea", "lake", "Paris", "river", "pool", "x|y", "Rome"]
-"""In the order of the dictionary, after its four special tokens: two frequent words, four medium,
-two rare."""
-VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [0, 0], [-2, 0], [3, 1]]
-SCORES = (
-    "sea lake 8|sea river 9|lake river 9.5|Paris Rome 7|sea paris 1|Sea Pool 6|the car 3"
-).split("|")
+WORDS = ["the", "sea", "lake", "Paris", "river", "Rome", "pool", "x|y"]
+"""In the order of the dictionary, after its four special tokens: two frequent words, three medium,
+three rare."""
+VECTORS = [[9.0, 9], [0, 1], [1, 3], [5, 0], [1, 2], [3, 1], [0, 0], [-2, 0]]
+SCORES = "sea lake 8|sea river 9|lake river 9.5|Paris Rome 7|sea paris 1|Sea Pool 6|the car 3"
 
 
-def write_data(folder, text):
-    """A training split of words, binarized as fairseq-preprocess does; returns its dictionary."""
-    folder.mkdir(exist_ok=True)
-    dictionary = Dictionary()
-    for word in text.split():
-        dictionary.add_symbol(word)
-    dictionary.save(str(folder / "dict.txt"))
-    builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"))
-    builder.add_item(dictionary.encode_line(text, add_if_not_exist=False).long())
-    builder.finalize(str(folder / "train.idx"))
-    return dictionary
-
-
-@pytest.fixture
-def data(tmp_path):
-    assert write_data(tmp_path / "bin", TEXT).symbols[4:] == WORDS
-    return tmp_path / "bin"
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    data = binarized(tmp_path_factory.mktemp("words"), [TEXT], "--padding-factor 1")
+    assert load_dictionary(data).symbols[4:] == WORDS
+    return data
 
 
 def language_model(path, vectors):
@@ -119,31 +102,30 @@ def turned(tmp_path):
     return language_model(tmp_path / "agg" / "checkpoint_best.pt", vectors.tolist())
 
 
-def write_pairs(path, pairs):
-    """A data set of human scores, with ends of lines as in the original WordSim-353."""
-    path.write_bytes("".join("\t".join(pair.split()) + "\r\n" for pair in pairs).encode())
+def write_scores(path, scores):
+    """With ends of lines as in the original WordSim-353."""
+    path.write_bytes(scores.replace(" ", "\t").replace("|", "\r\n").encode())
     return path
 
 
 @pytest.fixture
 def scored(tmp_path):
-    return write_pairs(tmp_path / "scored.txt", SCORES)
+    return write_scores(tmp_path / "scored.txt", SCORES)
 
 
-def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path, capsys):
+def test_word_similarity_by_hand(data, checkpoint, turned, scored, tmp_path):
     """`Sea` and `paris` are found in lower case and not at all, `Pool` is zeros in one model, `car`
     is no word."""
     # Scores 8, 9, 9.5, 7 and cosines 3/√10, 2/√5, 7/√50, 3/√10: ranks 2, 3, 4, 1 and 2.5, 1, 4,
     # 2.5. Less their mean: (−½, ½, 1½, −1½) and (0, −1½, 1½, 0), so 1½ / √(5 · 4½) = 1/√10.
-    options = ("--data", data, "--datasets", scored)
-    printed = run(capsys, "word-similarity", checkpoint, turned, *options)
+    printed = run("word-similarity", checkpoint, turned, "--data", data, "--datasets", scored)
     header, (mle, agg, *pairs) = table(printed)
     assert header == ["", "scored"] and mle == ["mle", "31.62"] and agg[0] == "agg"
     assert pairs == [["pairs of mle", "4/7"], ["pairs of agg", "5/7"]]
     assert f"matrix:{MATRIX}(tied)|datasets:scored|" in printed and "|bpe:words|" in printed
 
 
-def test_word_similarity_as_published(data, checkpoint, scored, capsys, monkeypatch):
+def test_word_similarity_as_published(data, checkpoint, scored, monkeypatch):
     """The protocol of `eval_emb.py` of Yu et al. (2022): words without a space before them, `<unk>`
     for missing words, here (0, 1), no second look in lower case, every pair."""
     split, spaces = TokenizerOptions.word_tokenizer, []
@@ -154,7 +136,7 @@ def test_word_similarity_as_published(data, checkpoint, scored, capsys, monkeypa
 
     monkeypatch.setattr(TokenizerOptions, "word_tokenizer", word_tokenizer)
     options = ("--data", data, "--datasets", scored, "--as-published")
-    printed = run(capsys, "word-similarity", checkpoint, *options)
+    printed = run("word-similarity", checkpoint, *options)
     cosines = [3 / 10**0.5, 2 / 5**0.5, 7 / 50**0.5, 3 / 10**0.5, 1, 1, 1 / 2**0.5]
     expected = 100 * spearmanr(cosines, [8, 9, 9.5, 7, 1, 6, 3]).statistic
     assert table(printed)[1] == [["mle", f"{expected:.2f}"], ["pairs", "7/7"]]
@@ -162,12 +144,12 @@ def test_word_similarity_as_published(data, checkpoint, scored, capsys, monkeypa
     assert spaces == [False]
 
 
-def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
+def test_neighbors_by_hand(data, checkpoint, turned, tmp_path):
     """`lake` (1, 3) and `river` (1, 2): 7/√50; `sea` 3/√10 and 2/√5; `pool` is zeros, and `</s>`
     special. The last of the six others is `x|y`, escaped in the table."""
-    options, target = ("--data", data, "--topk", "7"), tmp_path / "out.json"
-    words = ("--words", "lake", "Rome", "lake", "--json", target)
-    header, body = table(run(capsys, "neighbors", turned, checkpoint, *options, *words))
+    target = tmp_path / "out.json"
+    options = ("--data", data, "--topk 7 --words lake Rome lake --json", target)
+    header, body = table(run("neighbors", turned, checkpoint, *options))
     assert header == ["", "checkpoint", *"1234567"] and len(body) == 4
     assert body[0][:2] == ["lake", "agg"] and body[2][:2] == ["Rome†", "agg"]
     assert body[1][:5] == ["lake", "mle", "river (0.99)", "sea (0.95)", "the (0.89)"]
@@ -178,17 +160,6 @@ def test_neighbors_by_hand(data, checkpoint, turned, tmp_path, capsys):
     first = {"token": "river", "readable": "river", "index": 8, "count": 2, "group": "medium"}
     cosine = {"cosine": pytest.approx(7 / 50**0.5)}
     assert result["lake", "mle"]["neighbors"][0] == cosine | first
-
-
-def test_word_commands_refuse(data, checkpoint, scored, tmp_path, capsys):
-    bad = write_pairs(tmp_path / "bad.txt", ["sea lake 1", "sea lake"])
-    for command, *arguments, words in (
-        ("word-similarity", "--name", "pairs", "--name: found 'pairs', a row of its own"),
-        ("word-similarity", "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'"),
-        ("neighbors", "--words", "sea", "pool", "found only zeros as an embedding of 'pool'"),
-    ):
-        given = ("--words", "sea") if command == "neighbors" else ("--datasets", scored)
-        assert words in refused(capsys, command, checkpoint, "--data", data, *given, *arguments)
 
 
 def sentences(data, language):
@@ -212,56 +183,72 @@ def translation_model(folder, data, task=TRANSLATION):
     return save_checkpoint(folder / "checkpoint_best.pt", weight, task)
 
 
-def test_align_sim_of_each_group(mt_data, links, tmp_path, capsys):
+def test_align_sim_of_each_group(mt_data, links, tmp_path):
     """The mean over each group of the target side; the words of the source alone are unseen. Links
     are those of the files, en-de, also for a model of the other direction."""
     path = translation_model(tmp_path / "mle", mt_data)
     dictionary = load_dictionary(mt_data, "dict.de.txt")
     source = [row for row, word in enumerate(dictionary.symbols) if word.startswith("w")]
     target = [row for row, word in enumerate(dictionary.symbols) if word.startswith("t")]
-    options, sizes = ("--data", mt_data, "--alignments", links), (len(target), len(source))
-    printed = run(capsys, "align-sim", path, *options)
+    options, total = ("--data", mt_data, "--alignments", links), target + source
+    printed = run("align-sim", path, *options)
     _, (mle, orthogonal, labeled) = table(printed)
-    assert labeled == ["labeled tokens", str(sizes[0]), "0", "0", str(sizes[1]), str(sum(sizes))]
+    assert labeled[1:] == [str(len(target)), "0", "0", str(len(source)), str(len(total))]
     counted = read_links(links, load_parallel(mt_data, ("en", "de")))
     mle_scores = align_sim(Checkpoint(path).output_embedding.weight, counted)
     orthogonal_scores = orthogonal_align_sim(counted, len(dictionary))
     for row, values in ((mle, mle_scores), (orthogonal, orthogonal_scores)):
-        frequent, unseen, total = (values[rows] for rows in (target, source, target + source))
-        assert row[1:4] == [f"{frequent.mean():.4f}", "—", "—"]
-        assert row[4:] == [f"{unseen.mean():.4f}", f"{total.mean():.4f}"]
+        means = [f"{values[rows].mean():.4f}" for rows in (target, source, total)]
+        assert row[1:] == [means[0], "—", "—", *means[1:]]
     facts = f"links:{counted.count.sum()}|pairs:{len(counted.count)}|labels:symmetric|version:"
     assert f"|frequencies:target-side|temperature:10|{facts}" in printed
     task = {**TRANSLATION, "source_lang": "de", "target_lang": "en"}
     reverse = translation_model(tmp_path / "reverse", mt_data, task)
-    found = cells(run(capsys, "align-sim", reverse, *options))
+    found = cells(run("align-sim", reverse, *options))
     assert found["reverse"]["AlignSim frequent"] == f"{mle_scores[source].mean():.4f}"
-    printed = run(capsys, "neighbors", path, "--data", mt_data, "--words", "w0", "t0")
+    printed = run("neighbors", path, "--data", mt_data, "--words w0 t0")
     assert "| w0‡ |" in printed and "| t0  |" in printed and "|†:rare|‡:unseen|" in printed
 
 
-def test_align_sim_refuses(mt_data, links, tmp_path, capsys):
+def test_commands_refuse(data, checkpoint, scored, mt_data, links, tmp_path):
     separate = shutil.copytree(mt_data, tmp_path / "separate")
     with (separate / "dict.en.txt").open("a") as file:
         file.write("more 1\n")
-    path = translation_model(tmp_path / "labeled tokens", mt_data)
-    for data, *options, words in (
-        (mt_data, "--name: found 'labeled tokens', a row of its own"),
-        (separate, "--name", "m", "separate dictionaries; AlignSim expects that of fairseq-prepro"),
+    similarity = ("word-similarity", checkpoint, "--data", data, "--datasets", scored)
+    bad = write_scores(tmp_path / "bad.txt", "sea lake 1|sea lake")
+    translation = translation_model(tmp_path / "labeled tokens", mt_data)
+    align_sim = ("align-sim", translation, "--alignments", links, "--data")
+    for *arguments, words in (
+        (*similarity, "--name pairs", "--name: found 'pairs', a row of its own"),
+        (*similarity, "--datasets", bad, "bad.txt, line 2: found 'sea\\tlake'"),
+        (
+            "neighbors",
+            checkpoint,
+            "--data",
+            data,
+            "--words sea pool",
+            "only zeros as an embedding of 'pool'",
+        ),
+        (*align_sim, mt_data, "--name: found 'labeled tokens', a row of its own"),
+        (
+            *align_sim,
+            separate,
+            "--name m",
+            "separate dictionaries; AlignSim expects that of fairseq-",
+        ),
     ):
-        arguments = (path, "--data", data, "--alignments", links, *options)
-        assert words in refused(capsys, "align-sim", *arguments)
+        assert words in refused(*arguments)
 
 
-def test_align_with_eflomal(mt_data, tmp_path, capsys):
+def test_align_with_eflomal(mt_data, tmp_path):
     """eflomal draws, but 80 sentences of words said backwards leave it little doubt."""
     pytest.importorskip("eflomal")
     output = tmp_path / "new" / "en-de.align"
-    printed = run(capsys, "align", mt_data, "--output", output)
+    printed = run("align", mt_data, "--output", output)
     assert cells(printed) == {str(output): {"sentence pairs": "80"}}
     settings = "no-seed|model:3|symmetrized:intersection|languages:en-de|sentence-pairs:80|"
     assert f",{settings}" in printed
-    right, linked, words = 0, 0, 0
+    right = linked = words = 0
     for source, line in zip(sentences(mt_data, "en"), read_lines(output), strict=True):
         words += len(source)
         for link in line.split():

@@ -1,12 +1,9 @@
-"""The evaluations as they are used from a notebook: functions of opened checkpoints that return a
-Result."""
+"""The evaluations as they are used from a notebook, and their JSON."""
 
 import json
-import math
 import re
 from dataclasses import replace
-
-import pytest
+from pathlib import Path
 
 from agg_fairseq import evaluation
 from agg_fairseq.checkpoints import open_models
@@ -15,7 +12,6 @@ from agg_fairseq.result import SCHEMA
 from tests.conftest import ROOT, write_lines
 from tests.generate_logs import sentence
 
-PARTS = ("facts", "rows")
 TYPES = {str: "text", bool: "flag", int: "number", float: "number", type(None): "null"}
 
 
@@ -34,13 +30,12 @@ def shape(value):
 
 
 def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
-    """tests/glue/json_schema.json has the names of settings, and the names and types, of this version."""
+    """json_schema.json has the names of settings, and the names and types of values."""
     run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
     texts, pairs, log = (tmp_path / name for name in ("t.jsonl", "pairs.txt", "log"))
     pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
     write_lines(log, sentence(0, "a b c d", [(-1, "a b c d")]))
-    options = {"prefix_length": 5, "length": 5}
-    generated = evaluation.generate_texts(run["mle"], lm_data, texts, **options)
+    generated = evaluation.generate_texts(run["mle"], lm_data, texts, prefix_length=5, length=5)
     results = {
         "perplexity": evaluation.perplexity(run, text, calibrate=BinarizedText(lm_data)),
         "isotropy": evaluation.isotropy(run, lm_data),
@@ -54,12 +49,13 @@ def test_the_json_is_as_documented(lm_runs, lm_data, tmp_path):
     found = {"schema": SCHEMA, "json": {}}
     for name, result in results.items():
         parts = json.loads(json.dumps(result.json()))
-        assert set(parts) == {*"signature settings version schema labels columns".split(), *PARTS}
+        assert {*parts} == {*"signature settings version schema labels columns facts rows".split()}
         found["json"][name] = {
             "settings": ", ".join(parts["settings"]),
-            **{part: shape(parts[part]) for part in PARTS},
+            "facts": shape(parts["facts"]),
+            "rows": shape(parts["rows"]),
         }
-    path, new = ROOT / "tests" / "glue" / "json_schema.json", tmp_path / "json_schema.json"
+    path, new = Path(__file__).with_name("json_schema.json"), tmp_path / "json_schema.json"
     new.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     assert found == json.loads(path.read_text()), f"if a name or type differs, raise SCHEMA; {new}"
 
@@ -74,16 +70,3 @@ def test_the_page_as_it_is_pasted(lm_runs, lm_data, tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     exec("\n".join(blocks).replace("river", "w3"), {})
     assert "| human |" in capsys.readouterr().out and (tmp_path / "agg.jsonl").is_file()
-
-
-def test_special_tokens_are_frequent_as_published(lm_runs, lm_data):
-    """All targets are then in a group: the groups' losses make up the total's."""
-    run, text = open_models([lm_runs / "mle"]), BinarizedText(lm_data, "valid")
-    result = evaluation.perplexity(run, text, as_published=True)
-    assert "types,special-tokens-frequent" in result.signature
-    targets, ppl, summed = dict(result.facts["targets"]), result["mle"]["perplexity"], 0.0
-    total = targets.pop("total")
-    assert total == sum(targets.values())
-    for group, number in targets.items():
-        summed += number * math.log(ppl[group]) if number else 0.0
-    assert math.exp(summed / total) == pytest.approx(ppl["total"])

@@ -32,7 +32,7 @@ from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin.models import build_model
 from agg_fairseq.metrics import frequency_mass_groups
 from agg_fairseq.plots import frequencies
-from tests.commands import LANGUAGE_MODEL, TRANSLATION, save_checkpoint
+from tests.commands import LANGUAGE_MODEL, TRANSLATION, save_checkpoint, write_texts
 from tests.conftest import ROOT, USER_DIR, run_command
 from tests.small_trainings import (
     COMMON,
@@ -42,6 +42,7 @@ from tests.small_trainings import (
     build,
     build_trainer,
     configuration,
+    count_targets,
     hydra_compose,
 )
 from tests.unit.test_pages import PAGES, README
@@ -115,75 +116,69 @@ def test_what_is_replaced_is_what_the_table_says(lm_data, tmp_path):
 def test_what_is_counted_goes_when_the_gradient_goes(lm_data, name):
     """A worker that runs out of memory drops its gradient, and goes on with the next
     micro-batch."""
-    trainer, _ = build_trainer(lm_data, "--criterion", name)
-    first, second, third, *_ = batches(trainer.cfg, trainer.task)
+    trainer = build_trainer(lm_data, "--criterion", name)
+    first, second, third, *_ = batches(trainer)
     trainer.train_step([first])
     counter, task = trainer.criterion.gating.counter, trainer.task
     settled = counter.current.clone()
 
-    def micro_batch(batch):
-        task.train_step(batch, trainer.model, trainer.criterion, trainer.optimizer, 1)
+    def train(*micro_batches):
+        trainer.zero_grad()
+        for batch in micro_batches:
+            task.train_step(batch, trainer.model, trainer.criterion, trainer.optimizer, 1)
+        return counter.current.clone()
 
-    trainer.zero_grad()
-    micro_batch(second)
-    kept = counter.current.clone()
-    micro_batch(third)
-    assert counter.current.sum() > kept.sum(), "one slot for both micro-batches of an update"
-    trainer.zero_grad()
-    micro_batch(second)
-    assert torch.equal(counter.current, kept) and torch.equal(counter.appearances, settled)
+    kept = train(second)
+    assert train(second, third).sum() > kept.sum(), "one slot for both micro-batches of an update"
+    assert train(second).equal(kept) and counter.appearances.equal(settled)
     trainer.zero_grad()  # now in the last micro-batch
     task.optimizer_step(trainer.optimizer, model=trainer.model, update_num=1)
-    assert not counter.current.any() and torch.equal(counter.appearances, settled)
+    assert not counter.current.any() and counter.appearances.equal(settled)
 
 
 def test_the_state_of_another_criterion_is_left_out(lm_data, caplog):
-    """The log says so, and that counts are restored."""
     caplog.set_level("INFO")
-    trained = {}
-    for name, *more in (("agg", "--agg-window", 9), ("face",)):
-        options = ("--criterion", name, *more)
-        trainer, _ = build_trainer(lm_data, *options)
-        for batch in batches(trainer.cfg, trainer.task)[:2]:
+    trained, resumed = {}, {}
+    for name, more in (("agg", "--agg-window 9"), ("face", "")):
+        trainer = build_trainer(lm_data, "--criterion", name, more)
+        for batch in batches(trainer)[:2]:
             trainer.train_step([batch])
-        trained[name] = trainer.criterion, build(lm_data, *options)[-1]
-    states = {name: whole.checkpoint_state() for name, (whole, _) in trained.items()}
+        trained[name] = trainer.criterion
+        resumed[name] = build(lm_data, "--criterion", name, more).criterion
     for name, other in (("agg", "face"), ("face", "agg")):
-        whole, resumed = trained[name]
         caplog.clear()
-        for state in (states[name], states[other]):
-            resumed.load_checkpoint_state(state)
-        whole.start_update(2)
-        resumed.start_update(0)  # as with --reset-optimizer
+        for one in (name, other):
+            resumed[name].load_checkpoint_state(trained[one].checkpoint_state())
+        trained[name].start_update(2)
+        resumed[name].start_update(0)  # as with --reset-optimizer
         assert f"{name}: restored the counts" in caplog.text and "start empty" not in caplog.text
         assert f"{name}: left out the state of the checkpoint" in caplog.text
-        counts = whole.gating.counter.appearances
-        assert resumed.gating.counter.appearances.equal(counts) and counts.any()
+        counts = trained[name].gating.counter.appearances
+        assert resumed[name].gating.counter.appearances.equal(counts) and counts.any()
 
 
 def test_a_criterion_that_does_not_train_is_not_told(lm_data):
     """Several may be built on one task; the steps of the optimizer are those of the one that
     trains."""
-    trainer, _ = build_trainer(lm_data, "--criterion", "mle")
+    trainer = build_trainer(lm_data)
     other, told = trainer.task.build_criterion(trainer.cfg.criterion), []
     for name, criterion in (("trains", trainer.criterion), ("other", other)):
         criterion.start_update = lambda update, name=name: told.append((name, update))
         criterion.gating.sum_counts = lambda name=name: told.append((name, "step"))
         criterion.on_weights_changed = lambda *_, name=name: told.append((name, "changed"))
-    trainer.train_step(batches(trainer.cfg, trainer.task)[:1])
+    trainer.train_step(batches(trainer)[:1])
     assert told == [("trains", 0), ("trains", "step"), ("trains", "changed")]
 
 
 def test_a_checkpoint_of_fairseq_0_9_of_another_criterion(lm_data, tmp_path):
     """Options in a Namespace, without those that fairseq has had since, as AGG's authors released
     them."""
-    model = build(lm_data, "--criterion", "cross_entropy")[2]
+    model = build(lm_data).model
     args = options.parse_args_and_arch(options.get_training_parser(), [str(lm_data), *LM, *COMMON])
     vars(args).update(criterion="cross_entropy_agg", optimizer="their_own")
     del args.use_plasma_view, args.tpu
     state = {"args": args, "model": model.state_dict(), "extra_state": {"epoch": 1}}
-    history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 5}
-    state["optimizer_history"] = [history]
+    state["optimizer_history"] = [{"lr_scheduler_state": {}, "num_updates": 5}]
     torch.save(state, tmp_path / "checkpoint_best.pt")
     found, task = build_model(Checkpoint(tmp_path), lm_data)
     task.load_dataset("test")
@@ -202,11 +197,10 @@ def test_whatever_reads_counts_reads_all_parts_and_folders(lm_data, tmp_path):
     assert BinarizedVocabulary.load(both).counts.equal(whole)
     curve = frequencies({"both": both}).axes[0].lines[0].get_ydata()
     assert list(curve) == sorted(whole[whole > 0].tolist(), reverse=True)
-    texts = tmp_path / "t.jsonl"
-    texts.write_text(json.dumps(dict.fromkeys(("prefix", "continuation", "reference"), "w0 w1")))
+    texts = write_texts(tmp_path / "t.jsonl", ["w0 w1"], ["w0 w1"])
     groups = frequency_mass_groups(whole, excluded=excluded_tokens(dictionary)).sizes()
     assert text_metrics({"t": texts}, both).facts["groups"] == groups
-    _, task, *_ = build(both, "--criterion", "mle", "--output-dictionary-size", 30)
+    task = build(both, "--output-dictionary-size 30").task
     for epoch, expected in ((None, whole), (2, part), (4, part)):
         head = expected[:30].clone()
         head[dictionary.unk()] += expected[30:].sum()
@@ -233,17 +227,14 @@ def test_counts_are_of_what_is_trained_on(kind, options, lm_data, mt_data, tmp_p
     data = shutil.copytree(lm_data if kind == "lm" else mt_data, tmp_path / "bin")
     for path in data.glob("valid.*"):
         shutil.copy(path, data / path.name.replace("valid", "train1"))
-    base = (*LM, "--arch", "transformer_lm_unigram")
-    base = base if kind == "lm" else (*MT, "--upsample-primary", "1")
-    agps = ("--criterion", "agps", "--agps-rare-rank", 20)
-    cfg = configuration(data, *agps, *options.split(), base=base)
+    lm, mt = (*LM, "--arch transformer_lm_unigram"), (*MT, "--upsample-primary 1")
+    base = lm if kind == "lm" else mt
+    cfg = configuration(data, "--criterion agps --agps-rare-rank 20", options, base=base)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-    expected = torch.zeros(len(task.target_dictionary), dtype=torch.int64)
-    for batch in trainer.get_train_iterator(1).next_epoch_itr(shuffle=False):
-        expected += torch.bincount(batch["target"].flatten(), minlength=len(expected))
-    expected[task.target_dictionary.pad()] = 0
+    epoch = trainer.get_train_iterator(1).next_epoch_itr(shuffle=False)
+    expected = count_targets(epoch, task.target_dictionary)
     assert trainer.criterion.gating.counts.equal(expected)
     trainer.consolidate_optimizer()  # builds it
     if kind == "lm":
@@ -262,34 +253,29 @@ def test_counts_are_of_what_is_trained_on(kind, options, lm_data, mt_data, tmp_p
         load_vocabulary(models, data)
 
 
-@pytest.mark.parametrize("implementation", ["raw", "cached"])
-def test_counts_of_every_format(implementation, lm_data, tmp_path):
-    dictionary = load_dictionary(lm_data)
-    shutil.copy(lm_data / "dict.txt", tmp_path)
-    if implementation == "raw":
-        shutil.copy(lm_data.parent / "train", tmp_path)
-    else:
-        builder = indexed_dataset.make_builder(str(tmp_path / "train.bin"), implementation)
-        for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
-            builder.add_item(sentence)
-        builder.finalize(str(tmp_path / "train.idx"))
-    expected = count_split(lm_data, dictionary)
-    assert torch.equal(count_split(tmp_path, dictionary), expected)
-    if implementation == "cached":
-        (tmp_path / "train.bin").write_bytes((tmp_path / "train.bin").read_bytes()[:-4])
-        with pytest.raises(UserError, match="bytes, where the .idx says"):
-            count_split(tmp_path, dictionary)
+def test_counts_of_older_formats(lm_data, tmp_path):
+    dictionary, path = load_dictionary(lm_data), tmp_path / "cached" / "train.bin"
+    path.parent.mkdir()
+    builder = indexed_dataset.make_builder(str(path), "cached")
+    for sentence in data_utils.load_indexed_dataset(str(lm_data / "train"), dictionary):
+        builder.add_item(sentence)
+    builder.finalize(str(path.with_suffix(".idx")))
+    shutil.copy(lm_data.parent / "train", tmp_path)  # "raw"
+    for folder in (tmp_path, path.parent):
+        assert count_split(folder, dictionary).equal(count_split(lm_data, dictionary))
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(UserError, match="bytes, where the .idx says"):
+        count_split(path.parent, dictionary)
 
 
 def test_small_trainings_have_the_configuration_that_hydra_composes(tmp_path, monkeypatch):
-    given = (tmp_path / "it's", "--criterion", "agg", "--adam-betas", "(0.9, 0.98)")
+    given = (tmp_path / "it's", "--criterion agg --adam-betas", "(0.9, 0.98)")
     found = configuration(*given, base=MT)
     monkeypatch.setattr(utils, "compose", hydra_compose)
     assert found == configuration(*given, base=MT)
 
 
 def test_the_pages_name_every_criterion():
-    """And nothing that is not there."""
     agg_fairseq.register()
     import_user_module(SimpleNamespace(user_dir=str(ROOT / "examples" / "awd_lstm")))
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)

@@ -10,27 +10,26 @@ from agg_fairseq.checkpoints import Checkpoint
 from agg_fairseq.data.binarized import load_dictionary, read_tokens
 from agg_fairseq.fairseq_plugin.decoding import continuation
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
-from tests.commands import cells, read_result, refused, run, save_model, table
+from tests.commands import cells, read_result, refused, run, save_model, table, write_texts
 from tests.conftest import read_lines, write_lines
 from tests.small_trainings import ADAPTIVE, build
 
 PAD, BOS = 1, 0
-LENGTHS = ("--prefix-length", 5, "--length", 9)
 
 
 @pytest.mark.grid(1)
 @pytest.mark.parametrize(
-    "options", [(), ("--decoder-learned-pos",), ADAPTIVE], ids=["", "learned", "adaptive"]
+    "options", ["", "--decoder-learned-pos", ADAPTIVE], ids=["", "learned", "adaptive"]
 )
 def test_greedy_continuation_equals_a_full_forward_per_step(lm_data, options):
-    model = build(lm_data, "--criterion", "mle", *options)[2].eval()
+    model = build(lm_data, options).model.eval()
     tokens = torch.randint(4, 60, (4, 5))
     found = continuation(model, tokens, 9, forbidden=(PAD, BOS))
     for _ in range(9):
         logits = model.get_normalized_probs(model(tokens), log_probs=True).detach()[:, -1]
         logits[:, [PAD, BOS]] = -torch.inf
         tokens = torch.cat([tokens, logits.argmax(1, keepdim=True)], 1)
-    assert torch.equal(found, tokens[:, 5:]) and len(found.unique()) > 1
+    assert found.equal(tokens[:, 5:]) and len(found.unique()) > 1
 
 
 class Bigrams(torch.nn.Module):
@@ -68,18 +67,12 @@ def test_draws_follow_the_renormalized_probabilities():
 
 
 @pytest.fixture
-def checkpoint(lm_runs):
-    return lm_runs / "mle" / "checkpoint_best.pt"
-
-
-@pytest.fixture
-def generate(lm_data, tmp_path, capsys):
-
-    def generated(checkpoint, *options):
+def generate(lm_data, tmp_path):
+    def generated(checkpoint, *options, prefixes=None):
         output = tmp_path / "new" / "t.jsonl"
-        lengths = LENGTHS[2:] if "--prefixes" in options else LENGTHS
-        arguments = ("--data", lm_data, "--output", output, *lengths)
-        printed = run(capsys, "generate-lm", checkpoint, *arguments, *options)
+        start = ("--prefixes", prefixes) if prefixes else ("--prefix-length 5",)
+        arguments = ("--data", lm_data, "--output", output, *start, "--length 9")
+        printed = run("generate-lm", checkpoint, *arguments, *options)
         return list(map(json.loads, read_lines(output))), printed
 
     return generated
@@ -87,7 +80,6 @@ def generate(lm_data, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def stream(lm_data):
-    """The words of the test split, as the dictionary has them."""
     dictionary = load_dictionary(lm_data)
     tokens = next(read_tokens(lm_data / "test", dictionary))
     return [dictionary[token] for token in tokens]
@@ -108,16 +100,16 @@ def test_blocks_are_the_stream_of_the_split(generate, stream, checkpoint, tmp_pa
     assert row["unused_tokens"] == len(stream) - number * 14
 
 
-@pytest.mark.parametrize("options", [(), ("--topk", 8)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("options", ["", "--topk 8"], ids=["greedy", "sampled"])
 def test_the_first_texts_are_those_of_all_whatever_the_batch(generate, checkpoint, options):
-    whole, _ = generate(checkpoint, *options)
-    found, _ = generate(checkpoint, *options, "--batch-size", 2, "--max-texts", 3)
+    whole, _ = generate(checkpoint, options)
+    found, _ = generate(checkpoint, options, "--batch-size 2 --max-texts 3")
     assert found == whole[:3]
 
 
 def test_bos_before_the_prefix_where_the_model_had_it(generate, lm_data, stream, tmp_path):
-    options = ("--add-bos-token", "--decoder-learned-pos", "--max-target-positions", "32")
-    path = save_model(tmp_path / "bos.pt", lm_data, *options, updates=3)
+    options = "--add-bos-token --decoder-learned-pos --max-target-positions 32"
+    path = save_model(tmp_path / "bos.pt", lm_data, options, updates=3)
     text = generate(path)[0][0]
     assert text["prefix"].split(" ") == stream[:5], "the bos is none of the text's tokens"
     model, task = build_model(Checkpoint(path), lm_data)
@@ -129,14 +121,14 @@ def test_bos_before_the_prefix_where_the_model_had_it(generate, lm_data, stream,
     assert text["continuation"] == found[0] != found[1]
 
 
-def test_prefixes_of_a_file(generate, lm_data, checkpoint, tmp_path, capsys):
+def test_prefixes_of_a_file(generate, checkpoint, tmp_path):
     """Lines that say what prefixes of the split are, ends of lines included, are continued as
     these are, and other lines by themselves, whatever their lengths; they have no references."""
-    texts, _ = generate(checkpoint, "--topk", 8)
+    texts, _ = generate(checkpoint, "--topk 8")
     lines = [text["prefix"] for text in texts]
     assert " </s> " in "".join(lines)
     file = write_lines(tmp_path / "lines", [*lines, "w1", "w3  never-seen w4 w5 w6 w7 w8", "", " "])
-    found, _ = generate(checkpoint, "--topk", 8, "--prefixes", file, "--json", tmp_path / "j")
+    found, _ = generate(checkpoint, "--topk 8 --json", tmp_path / "j", prefixes=file)
     *as_before, first, second = found
     assert as_before == [{**text, "reference": ""} for text in texts]
     assert (first["prefix"], second["prefix"]) == ("w1", "w3 <unk> w4 w5 w6 w7 w8")
@@ -144,42 +136,33 @@ def test_prefixes_of_a_file(generate, lm_data, checkpoint, tmp_path, capsys):
     settings = read_result(tmp_path / "j").settings
     expected = {"prefixes": "lines", "bpe": "words", "<unk>": " ".join(lines).count("<unk>") + 1}
     assert settings.items() >= expected.items() and not {"split", "prefix"} & settings.keys()
-    start = ("generate-lm", checkpoint, "--data", lm_data, "-o", tmp_path / "f.jsonl")
-    for text, words in (("w1\n\nw2", "line 2: found no token"), ("\n", "line 1: found no token")):
-        file.write_text(text)
-        assert words in refused(capsys, *start, "--prefixes", file)
 
 
-def test_generate_lm_refuses(lm_data, checkpoint, tmp_path, capsys):
+def test_generate_lm_refuses(lm_data, checkpoint, tmp_path):
     larger = shutil.copytree(lm_data, tmp_path / "larger")
     with open(larger / "dict.txt", "a") as file:
         file.write("another 1\n")
+    first, second = (
+        write_lines(tmp_path / "1", ["", "w1"]),
+        write_lines(tmp_path / "2", ["w1", "", "w2"]),
+    )
     for data, *options, words in (
-        (lm_data, "--length", "5000", "expected at least 5005"),
-        (larger, "pass the model's own data"),
-        (lm_data, "--f2-decoding", "sample-class", "found an ordinary softmax in"),
+        (lm_data, "--prefix-length 5 --length 5000", "expected at least 5005"),
+        (larger, "--prefix-length 5", "pass the model's own data"),
+        (lm_data, "--f2-decoding sample-class", "found an ordinary softmax in"),
+        (lm_data, "--prefixes", first, "line 1: found no token"),
+        (lm_data, "--prefixes", second, "line 2: found no token"),
     ):
-        start = (checkpoint, "--data", data, "--output", tmp_path / "t.jsonl", *LENGTHS)
-        assert words in refused(capsys, "generate-lm", *start, *options)
+        start = (checkpoint, "--data", data, "--output", tmp_path / "t.jsonl", "--length 9")
+        assert words in refused("generate-lm", *start, *options)
     assert not (tmp_path / "t.jsonl").exists()
 
 
-REFERENCES = ["a b c", "a b", "a a b"]
-CONTINUATIONS = ["a b", "a a", "b c a b c a b c"]
-
-
-def write_texts(path, continuations=CONTINUATIONS, references=REFERENCES):
-    lines = []
-    for continued, reference in zip(continuations, references, strict=True):
-        text = {"prefix": "p", "continuation": continued, "reference": reference}
-        lines.append(json.dumps(text))
-    return write_lines(path, lines)
-
-
-def test_columns_of_text_metrics(tmp_path, capsys):
+def test_columns_of_text_metrics(tmp_path):
     """References: a 4, b 3, c 1. Continuations: a 5, b 4, c 3; one of the three ends in `a b c`
     twice."""
-    printed = run(capsys, "text-metrics", write_texts(tmp_path / "model.jsonl"))
+    texts = (["a b", "a a", "b c a b c a b c"], ["a b c", "a b", "a a b"])
+    printed = run("text-metrics", write_texts(tmp_path / "model.jsonl", *texts))
     header, (model, human) = table(printed)
     columns = "KLD MSJ-1 MSJ-2 MSJ-3 SB-1 SB-2 SB-3 Dist-1 Dist-2 Dist-3 Rep (%) Uniq"
     assert " ".join(header).strip() == columns
@@ -190,44 +173,38 @@ def test_columns_of_text_metrics(tmp_path, capsys):
     assert "\ntexts:3|tokens:8|" in printed and "|ms-jaccard:counts-per-text,unpadded|" in printed
 
 
-def test_shares_of_frequency_groups(lm_data, tmp_path, capsys):
-    """Of the most frequent word, and of the rarest one, the last in the dictionary; a text of
-    another dictionary is refused."""
+def test_shares_of_frequency_groups(lm_data, tmp_path):
     words = [line.split()[0] for line in read_lines(lm_data / "dict.txt")]
     rarest = next(word for word in reversed(words) if not word.startswith("madeupword"))
     texts = ([f"w0 w0 w0 {rarest}"] * 2, ["w0 <unk>", f"{rarest} </s>"])
-    path = write_texts(tmp_path / "m.jsonl", *texts)
-    printed = run(capsys, "text-metrics", path, "--data", lm_data)
+    printed = run("text-metrics", write_texts(tmp_path / "m.jsonl", *texts), "--data", lm_data)
     table = cells(printed)
     for row, frequent, very_rare in (("m", "75.0", "25.0"), ("human", "25.0", "25.0")):
         assert table[row]["frequent (%)"] == frequent
         assert table[row]["very rare (%)"] == very_rare
     assert "|groups:40%/30%/20%/10%-of-mass|" in printed
-    other = write_texts(tmp_path / "other.jsonl", ["w0 never"], ["w0"])
-    words = "found 1 of 2 tokens of other, such as 'never', not in dict.txt"
-    assert words in refused(capsys, "text-metrics", other, "--data", lm_data)
 
 
-def test_what_is_not_defined_is_empty(lm_data, tmp_path, capsys):
-    """Of one text there is no Self-BLEU, and of empty ones there are no frequencies."""
+def test_what_is_not_defined_is_empty(lm_data, tmp_path):
     for continuations, references, empty in (
         (["w0", "w1"], ["", ""], {"KLD", "MSJ-1"}),
         (["w0"], ["w0 w1"], {"SB-1"}),
         (["", ""], ["w0", "w1"], {"KLD", "frequent (%)"}),
     ):
         path = write_texts(tmp_path / "m.jsonl", continuations, references)
-        printed = cells(run(capsys, "text-metrics", path, "--data", lm_data))
+        printed = cells(run("text-metrics", path, "--data", lm_data))
         assert ("human" in printed) == any(references)
         for column in ("KLD", "MSJ-1", "SB-1", "frequent (%)", "Dist-1", "Rep (%)", "Uniq"):
             assert (printed["m"][column] == "—") == (column in empty), column
 
 
-def test_text_metrics_refuses_files(tmp_path, capsys):
+def test_text_metrics_refuses_files(lm_data, tmp_path):
     bad = write_lines(tmp_path / "bad.jsonl", ['{"prefix": "", "continuation": ""}'])
-    first = write_texts(tmp_path / "first.jsonl")
-    second = write_texts(tmp_path / "second.jsonl", CONTINUATIONS, ["a b c", "a b", "x"])
-    for *paths, words in (
+    first = write_texts(tmp_path / "first.jsonl", ["w0 never"], ["w0"])
+    second = write_texts(tmp_path / "second.jsonl", ["w0 never"], ["w1"])
+    for *arguments, words in (
         (bad, "bad.jsonl, line 1: found '{"),
         (first, second, f"{second}: found other references than in {first}"),
+        (first, "--data", lm_data, "found 1 of 2 tokens of first, such as 'never', not in dict"),
     ):
-        assert words in refused(capsys, "text-metrics", *paths)
+        assert words in refused("text-metrics", *arguments)

@@ -8,14 +8,12 @@ import shutil
 import pytest
 import torch
 
-from agg_fairseq.data.binarized import count_split, excluded_tokens, load_dictionary
+from agg_fairseq.data.binarized import count_split, load_dictionary
 from agg_fairseq.data.vocabulary import BinarizedVocabulary
 from agg_fairseq.evaluation import group_shares
 from agg_fairseq.evaluation.group_shares import prediction
 from agg_fairseq.functional import rare_tokens, rarest
-from agg_fairseq.metrics import frequency_groups
-from tests.commands import cells, run
-from tests.conftest import preprocessed
+from tests.commands import binarized, cells, run
 from tests.small_trainings import build
 from tests.small_transformers import save_word_tokenizer
 
@@ -25,17 +23,16 @@ def test_shares_of_a_binarized_text(lm_data, tmp_path):
     data = shutil.copytree(lm_data, tmp_path / "data")
     for ending in ("bin", "idx"):
         shutil.copy(data / f"test.{ending}", data / f"valid1.{ending}")
-    result, dictionary = group_shares(data), load_dictionary(lm_data)
-    train, excluded = count_split(lm_data, dictionary), excluded_tokens(dictionary)
-    rare = frequency_groups(train, excluded=excluded).members("rare")
+    result, vocabulary = group_shares(data), BinarizedVocabulary.load(lm_data)
+    rare = vocabulary.groups("types").members("rare")
     for split in ("train", "valid", "test"):
-        counts = count_split(lm_data, dictionary, split)
+        counts = count_split(lm_data, load_dictionary(lm_data), split)
         share = (counts[rare].sum() / counts.sum()).item()
         assert result["rare"]["target_share"][split] == pytest.approx(share)
-    assert result["total"]["types"] == (train > 0).sum(), "with special tokens"
+    assert result["total"]["types"] == (vocabulary.counts > 0).sum(), "with special tokens"
 
 
-def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsys, monkeypatch):
+def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, monkeypatch):
     # of the target side
     counted = group_shares(mt_data)
     assert counted["total"]["target_share"]["train"] == pytest.approx(1)
@@ -44,8 +41,8 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
     save_word_tokenizer(tmp_path, 6)
     (tmp_path / "train.txt").write_text("w0 w0 w0 w0 w1 w1 w1 w2 w2 w3\n")
     monkeypatch.chdir(tmp_path)
-    options = ("--tokenizer", ".", "--rare-fraction", "0.4", "--tokens-per-update", "2")
-    table = cells(run(capsys, "groups", "train.txt", *options))
+    options = "--tokenizer . --rare-fraction 0.4 --tokens-per-update 2"
+    table = cells(run("groups", "train.txt", options))
     for row, expected in (
         ("frequent", "1 4 4 40.00 1.2"),
         ("rare", "1 1 1 10.00 5.0"),
@@ -74,11 +71,7 @@ def test_shares_of_pairs_and_of_a_text_with_a_tokenizer(mt_data, tmp_path, capsy
     ("change", "s", "words"),
     [
         (0.0, 0.12, "s = 12.0%: no larger β₂ was measured: keep β₂"),
-        (
-            -0.014,
-            0.01,
-            "-1.4% by the rule, of W alone by -5.8%; with s of 1% to 5%, -0.6% to -6.6% was measured",
-        ),
+        (-0.014, 0.01, "of W alone by -5.8%; with s of 1% to 5%, -0.6% to -6.6% was measured"),
         (-0.708, 0.3, "-70.8% by the rule; s above 30% was never measured"),
     ],
 )
@@ -90,39 +83,38 @@ def test_a_prediction_is_what_was_measured(change, s, words):
             assert caveat in doubtful
 
 
-def test_the_window_and_alpha_of_a_text(lm_data, capsys):
+def test_the_window_and_alpha_of_a_text(lm_data):
     """K = 2N, and the α with which the same tokens are rare in an epoch."""
-    dictionary = load_dictionary(lm_data)
-    counts, excluded = count_split(lm_data, dictionary), excluded_tokens(dictionary)
+    vocabulary = BinarizedVocabulary.load(lm_data)
+    counts, excluded = vocabulary.counts, vocabulary.excluded
     result = group_shares(lm_data, tokens_per_update=8, rare_fraction=0.9)
     window, fraction, alpha = map(float, re.findall(r" ([\d.]+)(?= |,|$)", result.facts["window"]))
     assert window == math.ceil(2 * result["rarest 90%"]["updates_per_occurrence"])
     rare = rare_tokens(counts, counts.sum() / 8, alpha=alpha, excluded=excluded)
     assert rare.equal(rarest(counts, fraction, excluded)) and fraction == 0.9
-    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8, "--beta2", 0.999)
+    printed = run("groups", lm_data, "--tokens-per-update 8 --beta2 0.999")
     assert "\nnothing is forgotten: keep β₂\n" in printed and "AGG" not in printed
-    printed = run(capsys, "groups", lm_data, "--tokens-per-update", 8)
+    printed = run("groups", lm_data, "--tokens-per-update 8")
     assert re.search(r"no useful window, since the rarest 30% return every \d+ updates", printed)
 
 
 def test_what_is_rare_is_the_same_everywhere(lm_data, tmp_path):
     """Words that only the dictionary has, whose gate is 0, are rare in training and unseen in
     measures; fillers are neither."""
-    text, srcdict = ["w0 w1 w0 w9", "w1 w0 w3 w2 w2 w5 never"] * 3, lm_data / "dict.txt"
-    splits = dict.fromkeys(("train", "valid", "test"), text)
-    data = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
+    text = ["w0 w1 w0 w9", "w1 w0 w3 w2 w2 w5 never"] * 3
+    data = binarized(tmp_path, text, f"--srcdict={lm_data / 'dict.txt'}")
     vocabulary = BinarizedVocabulary.load(data)
     counts, groups = vocabulary.counts, vocabulary.groups("types")
-    is_rare, is_unseen = torch.zeros(2, len(counts), dtype=torch.bool)
-    is_rare[groups.members("rare")] = True
-    for row, word in enumerate(vocabulary.tokens[4:], 4):
-        is_unseen[row] = counts[row] == 0 and not word.startswith("madeupword")
-    assert groups.members("unseen").equal(is_unseen.nonzero().squeeze(1)) and is_rare.any()
-    *_, agg = build(data, "--criterion", "agg", "--agg-rare-fraction", 0.2)
-    *_, frozen = build(data, "--criterion", "freeze_rare", "--freeze-fraction", 0.2)
+    is_word = [not token.startswith(("<", "madeupword")) for token in vocabulary.tokens]
+    is_unseen = (counts == 0) & torch.tensor(is_word)
+    assert groups.members("unseen").equal(is_unseen.nonzero().squeeze(1))
+    expected = is_unseen.index_fill(0, groups.members("rare"), True)
+    agg = build(data, "--criterion agg --agg-rare-fraction 0.2").criterion
+    frozen = build(data, "--criterion freeze_rare --freeze-fraction 0.2").criterion
     frozen.on_training_data(1)
     agg.gating.counter.add(counts.nonzero().squeeze(1).repeat_interleave(counts[counts > 0]))
     agg.gating.counter.commit()
     gates = agg.gating.gates(None)
-    assert gates.rare.equal(is_rare | is_unseen) and frozen.rare.equal(is_rare | is_unseen)
+    assert is_unseen.any() and not is_unseen.equal(expected)
+    assert gates.rare.equal(expected) and frozen.rare.equal(expected)
     assert not gates.g1[is_unseen].any() and not gates.g2[is_unseen].any()

@@ -17,24 +17,25 @@ from tests.small_trainings import (
     TIED,
     batches,
     build_trainer,
+    count_targets,
     rare_rows,
 )
 
-AGG = ("--criterion", "agg", "--agg-rare-fraction", 0.4, "--agg-window", 3)
+AGG = "--criterion agg --agg-rare-fraction 0.4 --agg-window 3"
 OBJECTIVES = {
     **EVERY_CRITERION,
-    "agg": (*AGG, "--ul-alpha", 0.5, "--cosreg-gamma", 2, "--adv-epsilon", 0.05),
-    "freeze_rare": ("--criterion", "freeze_rare", "--weight-decay", 0.1),
-    "f2_softmax": ("--criterion", "f2_softmax"),
-    "embedding adam": (*AGG, "--optimizer", "embedding_adam", "--embedding-beta2", 0.9),
+    "agg": f"{AGG} --ul-alpha 0.5 --cosreg-gamma 2 --adv-epsilon 0.05",
+    "freeze_rare": "--criterion freeze_rare --weight-decay 0.1",
+    "f2_softmax": "--criterion f2_softmax",
+    "embedding adam": f"{AGG} --optimizer embedding_adam --embedding-beta2 0.9",
 }
 FP16 = {
-    "fp16": ("--fp16",),
-    "fp16 not flat": ("--fp16", "--fp16-no-flatten-grads"),
-    "memory-efficient fp16": ("--memory-efficient-fp16",),
+    "fp16": "--fp16",
+    "fp16 not flat": "--fp16 --fp16-no-flatten-grads",
+    "memory-efficient fp16": "--memory-efficient-fp16",
 }
-BF16 = {"bf16": ("--bf16",), "memory-efficient bf16": ("--memory-efficient-bf16",)}
-MODES = FP16 | BF16 | {"amp": ("--amp", "--amp-batch-retries", 1)}
+BF16 = {"bf16": "--bf16", "memory-efficient bf16": "--memory-efficient-bf16"}
+MODES = FP16 | BF16 | {"amp": "--amp --amp-batch-retries 1"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,19 +55,21 @@ def no_cuda(monkeypatch):
 
 
 def small_trainer(data, *options):
-    return build_trainer(data, TIED, *options, base=F2_LM if "f2_softmax" in options else LM)
+    return build_trainer(
+        data, TIED, *options, base=F2_LM if OBJECTIVES["f2_softmax"] in options else LM
+    )
 
 
 def trained(trainer, updates):
-    data = batches(trainer.cfg, trainer.task)[:3]
+    data = batches(trainer)[:3]
     return [float(trainer.train_step([data[number % 3]])["loss"]) for number in range(updates)]
 
 
 @pytest.mark.grid(4)
 @pytest.mark.parametrize(("name", "mode"), zip(OBJECTIVES, [*MODES] * 2, strict=False))
 def test_training_is_close_to_that_in_float32(lm_data, name, mode):
-    found = trained(small_trainer(lm_data, *OBJECTIVES[name], *MODES[mode])[0], 9)
-    expected = trained(small_trainer(lm_data, *OBJECTIVES[name])[0], 9)
+    found = trained(small_trainer(lm_data, OBJECTIVES[name], MODES[mode]), 9)
+    expected = trained(small_trainer(lm_data, OBJECTIVES[name]), 9)
     assert found[-1] < found[0] - 0.3 and found != expected, "else the mode had no effect"
     # whose greedy continuations part where two tokens are nearly as likely
     if name != "unlikelihood_sequence":
@@ -75,7 +78,7 @@ def test_training_is_close_to_that_in_float32(lm_data, name, mode):
 
 def test_every_parameter_of_an_amp_update_has_a_gradient(lm_data):
     """Covers a model that has run without gradients first, whose casts autocast may remember."""
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["unlikelihood_sequence"], *MODES["amp"])
+    trainer = small_trainer(lm_data, OBJECTIVES["unlikelihood_sequence"], MODES["amp"])
     trained(trainer, 2)  # the second is made on continuations
     assert all(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
 
@@ -86,7 +89,7 @@ def attempts(trainer, mode, updates, spoil=math.inf, frequency=1):
 
     In modes with a scale of the loss, the gradient of the fifth attempt is not finite, by `spoil`.
     """
-    data, layer = batches(trainer.cfg, trainer.task), trainer.model.decoder.layers[0]
+    data, layer = batches(trainer), trainer.model.decoder.layers[0]
     for number in range(60):
         before = trainer.get_num_updates()
         if before == updates:
@@ -101,54 +104,45 @@ def attempts(trainer, mode, updates, spoil=math.inf, frequency=1):
     raise AssertionError("every attempt is skipped")
 
 
-def count_updates(trainer, updates):
-    """Counts of the targets of some updates, (V,)."""
-    pad, size = trainer.task.target_dictionary.pad(), len(trainer.task.target_dictionary)
-    counts = torch.zeros(size, dtype=torch.int64)
-    for update in updates:
-        for batch in update:
-            counts += torch.bincount(batch["target"].flatten(), minlength=size)
-    return counts.index_fill(0, torch.tensor(pad), 0)
-
-
-CURRENT = ("--agg-count-current-batch",)
+CURRENT = "--agg-count-current-batch"
 
 
 @pytest.mark.parametrize(
     ("mode", "frequency", "current", "spoil"),
     [
         ("fp16", 2, CURRENT, math.inf),
-        ("fp16 not flat", 2, (), math.nan),
-        ("memory-efficient fp16", 1, (), math.nan),
+        ("fp16 not flat", 2, "", math.nan),
+        ("memory-efficient fp16", 1, "", math.nan),
         ("amp", 1, CURRENT, math.inf),
     ],
 )
 def test_skipped_updates_are_not_counted(lm_data, mode, frequency, current, spoil):
     """The next attempt has the gates of the updates that did take place."""
-    options = (*AGG, *MODES[mode], "--update-freq", frequency, *current)
-    trainer, _ = small_trainer(lm_data, *options)
+    options = (AGG, MODES[mode], "--update-freq", frequency, current)
+    trainer = small_trainer(lm_data, *options)
+    dictionary = trainer.task.target_dictionary
     agg, done, attempted = trainer.criterion.gating, [], 0
     for samples, happened in attempts(trainer, mode, 7, spoil, frequency):
         attempted += 1
         window, gates = done[-3:], agg.gates(None)
         known = [*window, samples] if current and window else window
         if known:
-            counts = count_updates(trainer, known)
+            counts = count_targets(sum(known, []), dictionary)
             rare = rare_tokens(counts, len(known), rare_fraction=0.4, excluded=agg.excluded)
             torch.testing.assert_close(vars(gates), vars(agg_gates(counts, len(known), rare)))
         elif not current:
             assert gates is None
-        assert torch.equal(agg.counter.appearances, count_updates(trainer, window))
+        assert agg.counter.appearances.equal(count_targets(sum(window, []), dictionary))
         done += [samples] * happened
     assert attempted > len(done) == 7
-    assert torch.equal(agg.counter.current, count_updates(trainer, done[-1:]))
+    assert agg.counter.current.equal(count_targets(done[-1], dictionary))
     assert all(tensor.isfinite().all() for tensor in trainer.model.parameters())
 
 
 @pytest.mark.grid(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_frozen_rows(lm_data, mode):
-    trainer, _ = small_trainer(lm_data, *OBJECTIVES["freeze_rare"], *MODES[mode])
+    trainer = small_trainer(lm_data, OBJECTIVES["freeze_rare"], MODES[mode])
     frozen, weight = rare_rows(trainer), trainer.model.decoder.output_projection.weight
     for _, happened in attempts(trainer, mode, 6):
         assert torch.equal(rare_rows(trainer), frozen) and frozen.any()
@@ -156,7 +150,7 @@ def test_frozen_rows(lm_data, mode):
         assert bool(copies) == hasattr(trainer.optimizer, "fp32_params")
         for copy in copies if happened else ():
             assert torch.equal(copy.to(weight.dtype), weight)
-            assert torch.equal(copy[trainer.criterion.rare], frozen.float())
+            assert copy[trainer.criterion.rare].equal(frozen.float())
 
 
 @pytest.mark.grid(1)
@@ -166,13 +160,14 @@ def test_frozen_rows(lm_data, mode):
 )
 def test_a_resume_goes_on_bit_for_bit(lm_data, tmp_path, name, mode):
     """Modes in which fairseq saves all that it trains, unlike `--fp16` and `--amp`."""
-    options = (*OBJECTIVES[name], *MODES[mode], "--save-dir", tmp_path)
-    whole, iterator = small_trainer(lm_data, *options)
+    options = (OBJECTIVES[name], MODES[mode], "--save-dir", tmp_path)
+    whole = small_trainer(lm_data, *options)
+    iterator = whole.get_train_iterator(1)
     trained(whole, 4)
     whole.cfg.checkpoint.no_save = False
     iterator.next_epoch_itr()
     checkpoint_utils.save_checkpoint(whole.cfg.checkpoint, whole, iterator, None)
-    resumed, _ = small_trainer(lm_data, *options)
+    resumed = small_trainer(lm_data, *options)
     checkpoint_utils.load_checkpoint(resumed.cfg.checkpoint, resumed)
     assert resumed.get_num_updates() == 4
     assert trained(resumed, 6) == trained(whole, 6)

@@ -1,5 +1,6 @@
 """`evaluation.perplexity` and `calibrate`, and their commands, with every kind of output layer."""
 
+import math
 import sys
 
 import pytest
@@ -14,21 +15,19 @@ from agg_fairseq.evaluation import BinarizedText, PlainText, calibrate, perplexi
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 from agg_fairseq.fairseq_plugin.output_layer import output_layer
 from agg_fairseq.names import GROUPS
-from tests.commands import refused, run, save_model, table
-from tests.conftest import preprocessed
+from tests.commands import binarized, refused, run, save_model, table
 from tests.small_trainings import ADAPTIVE, F2_LM, FAMILIES, LM, MT, TIED
 
-MLE = (*LM, "--criterion", "mle")
-UNIGRAM = (*MLE, "--arch", "transformer_lm_unigram")
+UNIGRAM = (*LM, "--arch transformer_lm_unigram")
 KINDS = {
-    "softmax": MLE,
-    "adaptive": (*LM, *ADAPTIVE),
+    "softmax": LM,
+    "adaptive": (*LM, ADAPTIVE),
     "bias": UNIGRAM,
-    "f2": (*F2_LM, "--criterion", "f2_softmax"),
-    "translation": (*MT, "--criterion", "mle"),
-    "weight norm": (*FAMILIES["fconv_lm"], "--criterion", "mle"),
-    "soft cap": MLE,
-    "temperature": MLE,
+    "f2": (*F2_LM, "--criterion f2_softmax"),
+    "translation": MT,
+    "weight norm": FAMILIES["fconv_lm"],
+    "soft cap": LM,
+    "temperature": LM,
 }
 OWN = {  # a method of the decoder, and what a fork does to the logits in it
     "soft cap": ("forward", lambda output: (3 * torch.tanh(output[0] / 3), output[1])),
@@ -75,7 +74,7 @@ def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path, 
         distributions.append(log_probs[0].double().exp())
         targets.append(sample["target"][0])
     if kind != "adaptive":
-        assert torch.equal(checkpoint.output_embedding.weight, output_layer(model).weight)
+        assert checkpoint.output_embedding.weight.equal(output_layer(model).weight)
     probabilities, target = torch.cat(distributions), torch.cat(targets)  # N x V, N
     groups = BinarizedVocabulary.load(data, pair).groups("types")
     group_ids = groups.group_ids % (len(groups.names) + 1)  # special tokens are the last group
@@ -97,10 +96,9 @@ def test_perplexities_equal_their_definitions(kind, lm_data, mt_data, tmp_path, 
 
 def test_a_pruned_model_is_the_one_that_was_trained(lm_data, tmp_path):
     """Two layers were kept of three, as fairseq loads them by --model-overrides."""
-    options = (*LM, "--criterion", "mle", "--decoder-layers")
-    kept = (*options, 3, "--decoder-layers-to-keep", "0,2")
-    pruned = random_checkpoint(tmp_path / "pruned.pt", lm_data, *kept)
-    whole = random_checkpoint(tmp_path / "two.pt", lm_data, *options, 2)
+    kept = "--decoder-layers 3 --decoder-layers-to-keep 0,2"
+    pruned = random_checkpoint(tmp_path / "pruned.pt", lm_data, *LM, kept)
+    whole = random_checkpoint(tmp_path / "two.pt", lm_data, *LM, "--decoder-layers 2")
     whole.state["model"] = pruned.state["model"]
     rows = perplexity({"pruned": pruned, "whole": whole}, BinarizedText(lm_data)).rows
     assert rows["pruned"]["perplexity"] == rows["whole"]["perplexity"]
@@ -117,11 +115,24 @@ def test_chunks_of_logits_change_no_number(runs, lm_data, monkeypatch):
         assert chunked[measure] == pytest.approx(whole[measure], rel=1e-6)
 
 
+def test_special_tokens_are_frequent_as_published(runs, lm_data):
+    """All targets are then in a group: the groups' losses make up the total's."""
+    text, summed = BinarizedText(lm_data, "valid"), 0.0
+    result = perplexity({"mle": runs["mle"]}, text, as_published=True)
+    assert "types,special-tokens-frequent" in result.signature
+    targets, ppl = dict(result.facts["targets"]), result["mle"]["perplexity"]
+    total = targets.pop("total")
+    assert total == sum(targets.values())
+    for group, number in targets.items():
+        summed += number * math.log(ppl[group]) if number else 0.0
+    assert math.exp(summed / total) == pytest.approx(ppl["total"])
+
+
 def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
     text = BinarizedText(lm_data)
-    positions = ("--max-source-positions", 6, "--max-target-positions", 6)
-    short = random_checkpoint(tmp_path / "6.pt", mt_data, *KINDS["translation"], *positions)
-    part = random_checkpoint(tmp_path / "p.pt", lm_data, *LM, "--output-dictionary-size", 20)
+    positions = "--max-source-positions 6 --max-target-positions 6"
+    short = random_checkpoint(tmp_path / "6.pt", mt_data, *MT, positions)
+    part = random_checkpoint(tmp_path / "p.pt", lm_data, *LM, "--output-dictionary-size 20")
     blocks, pairs = BinarizedText(lm_data, tokens_per_sample=17), BinarizedText(mt_data, "train")
     for models, scored, fit_text, message in (
         ({"human": runs["mle"]}, text, None, "found 'human', a row of its own"),
@@ -135,24 +146,24 @@ def test_perplexity_refuses_models_and_texts(runs, lm_data, mt_data, tmp_path):
             perplexity(models, scored, calibrate=fit_text)
 
 
-def test_columns_of_the_command(lm_runs, lm_data, tmp_path, capsys):
-    start = ("eval-lm", lm_runs / "mle", "--split", "valid")
+def test_columns_of_the_command(lm_runs, lm_data, tmp_path):
+    start = ("eval-lm", lm_runs / "mle", "--split valid")
     shown = [*(f"PPL within {group}" for group in GROUPS), "E/O rare", "IsoScore"]
     calibrated = ["calibrated PPL total", "calibrated PPL rare", "calibrated E/O rare"]
-    header, rows = table(run(capsys, *start, "--data", lm_data, "--calibrate", "test"))
+    header, rows = table(run(*start, "--data", lm_data, "--calibrate test"))
     assert header == ["", "PPL total", *shown, *calibrated]
     assert (rows[0][0], rows[1][0], len(rows)) == ("mle", "unigram", 2)
-    header, rows = table(run(capsys, *start, "--data", lm_data, "--full"))
+    header, rows = table(run(*start, "--data", lm_data, "--full"))
     assert {"PPL rare", "PPL group rare", "Uniq total", "I(W−μ)"} < set(header)
     assert rows[1][0] == "human" and "calibrated PPL rare" not in header
-    assert "found neither --data nor --text" in refused(capsys, *start)
+    assert "found neither --data nor --text" in refused(*start)
 
 
 CALIBRATED = {
-    "fixed": (*UNIGRAM, "--unigram-bias", "fixed"),
-    "learned": (*UNIGRAM, "--unigram-bias", "learned"),
-    "tied": (*MLE, TIED),
-    "half precision, as older versions name it": MLE,
+    "fixed": (*UNIGRAM, "--unigram-bias fixed"),
+    "learned": (*UNIGRAM, "--unigram-bias learned"),
+    "tied": (*LM, TIED),
+    "half precision, as older versions name it": LM,
 }
 
 
@@ -180,12 +191,11 @@ def test_the_calibrated_checkpoint_is_the_predicted_model(kind, lm_data, tmp_pat
     assert not {"best", "val_loss"} & set(after.state["extra_state"])
 
 
-def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp_path, capsys):
+def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, tmp_path):
     """One word occurs 100 times there, ten once, the others never. A quarter of each group's offset
     is saved in the model."""
     text = ["w0 " * 100, "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10"]
-    splits, srcdict = dict.fromkeys(("train", "valid", "test"), text), lm_data / "dict.txt"
-    other = preprocessed(tmp_path, splits, "--only-source", f"--srcdict={srcdict}")
+    other = binarized(tmp_path, text, f"--srcdict={lm_data / 'dict.txt'}")
     mle, agg = open_models([lm_runs / "mle", lm_runs / "agg"]).values()
     fitted = {"calibrate": BinarizedText(lm_data), "occurrences_in": other, "shares": [0.25]}
     fitted["moved_from"], text = mle, BinarizedText(lm_data, "valid")
@@ -198,8 +208,8 @@ def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, 
     assert result["agg"]["moved"]["100 or more"] == pytest.approx(moved)
     assert not any(result["mle"]["moved"].values())
     quarter, options = tmp_path / "quarter.pt", ("--data", lm_data, "--occurrences-in", other)
-    saved = ("--split", "test", "--share", 0.25, "-o", quarter)
-    printed = run(capsys, "calibrate", lm_runs / "agg", *options, *saved)
+    saved = ("--split test --share 0.25 -o", quarter)
+    printed = run("calibrate", lm_runs / "agg", *options, *saved)
     assert "| as it was " in printed and "\nfitted-on:test|targets:" in printed
     assert f"|share:0.25|occurrences-in:{other}|" in printed
     found = perplexity({"m": Checkpoint(quarter)}, text, **fitted)["m"]
@@ -209,16 +219,17 @@ def test_groups_by_occurrences_in_another_text(lm_runs, lm_data, prepared_data, 
         assert result["agg, 25%"][measure] == pytest.approx(found[measure], rel=1e-4)
     for *options, words in (
         (prepared_data / "data-bin", "found another dictionary"),
-        (other, "--groups", "frequency", "--groups: found it with --occurr"),
+        (other, "--groups frequency", "--groups: found it with --occurr"),
     ):
         command = ("eval-lm", lm_runs / "mle", "--data", lm_data, "--occurrences-in")
-        assert words in refused(capsys, *command, *options)
+        assert words in refused(*command, *options)
 
 
 def test_calibrate_refuses_models_and_texts(lm_data, mt_data, tmp_path):
-    f2 = random_checkpoint(tmp_path / "f2.pt", lm_data, *KINDS["f2"])
-    with pytest.raises(UserError, match="found a model transformer_lm_f2"):
-        calibrate(f2, lm_data, tmp_path / "out.pt")
-    pairs = random_checkpoint(tmp_path / "mt.pt", mt_data, *KINDS["translation"])
-    with pytest.raises(UserError, match="found no .* targets.*; give a text with some of each"):
-        calibrate(pairs, mt_data, tmp_path / "out.pt", occurrences_in=mt_data)
+    for kind, data, words in (
+        ("f2", lm_data, "found a model transformer_lm_f2"),
+        ("translation", mt_data, "found no .* targets.*; give a text with some of each"),
+    ):
+        model = random_checkpoint(tmp_path / f"{kind}.pt", data, *KINDS[kind])
+        with pytest.raises(UserError, match=words):
+            calibrate(model, data, tmp_path / "out.pt", occurrences_in=data)

@@ -4,12 +4,10 @@ import re
 import shlex
 import shutil
 
-import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from agg_fairseq.checkpoints import Checkpoint
-from agg_fairseq.cli.main import main
 from agg_fairseq.fairseq_plugin.training_command import training_command
 from agg_fairseq.report import compared, models_of_runs, verdict, write_report
 from agg_fairseq.result import BETTER, Result
@@ -18,23 +16,14 @@ from tests.conftest import USER_DIR, write_lines
 from tests.generate_logs import sentence
 
 
-@pytest.fixture(scope="module")
-def html(lm_runs, lm_data, tmp_path_factory):
-    """The report of two runs, and of what word-similarity says of them."""
-    folder = tmp_path_factory.mktemp("report")
-    pairs, results, page = (folder / name for name in ("PAIRS.txt", "words.json", "report.html"))
+def test_every_section_of_the_report(lm_runs, lm_data, tmp_path):
+    """Of two runs, and of what word-similarity says of them."""
+    pairs, results, page = (tmp_path / name for name in ("PAIRS.txt", "words.json", "report.html"))
     pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw0\tw4\t2\nw1\tw9\t5\n")
     given = (lm_runs / "mle", lm_runs / "agg", "--data", lm_data)
-    options = ("--split", "train", "--max-texts", 3, "--results", results, "--output", page)
-    for command in (
-        ("word-similarity", *given, "--datasets", pairs, "--json", results),
-        ("report", *given, *options),
-    ):
-        assert main([str(argument) for argument in command]) == 0
-    return page.read_text()
-
-
-def test_every_section_of_the_report(html):
+    run("word-similarity", *given, "--datasets", pairs, "--json", results)
+    run("report", *given, "--split train --max-texts 3 --results", results, "--output", page)
+    html = page.read_text()
     sections = "Runs and settings|Learning curves|Perplexity and predictions|Generated texts"
     sections += "|Embeddings|Other results|Glossary"
     assert re.findall(r"<h2>(.*)</h2>", html) == sections.split("|")
@@ -90,16 +79,12 @@ def test_an_error_in_a_section_does_not_cost_the_others(lm_runs, lm_data, tmp_pa
     assert "<b>" not in html and "&lt;b&gt;alert" in html and html.count("<img ") == 3
 
 
-def saved(**sections):
-    """A checkpoint of which only the configuration is known."""
-    checkpoint = Checkpoint.__new__(Checkpoint)
-    checkpoint.state = {"cfg": sections}
-    return checkpoint
-
-
 def test_runs_of_other_seeds_are_one_model():
     def run(seed, **options):
-        return saved(common={"seed": seed}, criterion={"_name": "agg", **options})
+        checkpoint = Checkpoint.__new__(Checkpoint)  # of which only the configuration is known
+        criterion = {"_name": "agg", **options}
+        checkpoint.state = {"cfg": {"common": {"seed": seed}, "criterion": criterion}}
+        return checkpoint
 
     runs = {"mle-1": run(1), "agg-1": run(1, a=2), "mle-2": run(2), "agg-2": run(2, a=2)}
     runs["again"] = run(1)
@@ -110,35 +95,38 @@ def test_runs_of_other_seeds_are_one_model():
     }
 
 
-def test_translation_runs(translator, mt_data, tmp_path, capsys):
-    shutil.copy(translator, tmp_path / "checkpoint_last.pt")
-    run(capsys, "report", tmp_path, "--data", mt_data, "-o", tmp_path / "r.html")
-    html = (tmp_path / "r.html").read_text()
-    assert "IsoScore" in html and "No run has a log" in html
-    assert "Perplexity and predictions" not in html and "No run has translations" in html
-
-
-def test_bleu_of_the_log_in_the_folder_of_a_run(translator, mt_data, tmp_path, capsys):
+def test_translation_runs(translator, mt_data, tmp_path):
     shutil.copy(translator, tmp_path / "checkpoint_last.pt")
     lines = [*sentence(0, "a b c d e", [(-1, "a b c d e")]), *sentence(1, "f g", [(-1, "f g h")])]
-    write_lines(tmp_path / "generate.log", lines)
-    run(capsys, "report", tmp_path, "--data", mt_data, "-o", tmp_path / "r.html")
-    assert 'class="verdict">BLEU: ' in (tmp_path / "r.html").read_text()
+    for has_log in (False, True):
+        run("report", tmp_path, "--data", mt_data, "-o", tmp_path / "r.html")
+        html = (tmp_path / "r.html").read_text()
+        assert "IsoScore" in html and "No run has a log" in html
+        assert "Perplexity and predictions" not in html
+        assert ("No run has translations" in html) != has_log
+        assert ('class="verdict">BLEU: ' in html) == has_log
+        write_lines(tmp_path / "generate.log", lines)
 
 
-def test_the_command_of_a_training_gives_its_settings(lm_runs):
+def test_the_command_of_a_training_gives_its_settings(lm_runs, lm_data, tmp_path):
     """Read again by fairseq, in all sections that a training has."""
-    checkpoint = Checkpoint(lm_runs / "agg")
-    command = training_command(checkpoint)
-    words = shlex.split(command.replace('"$(agg-fairseq user-dir)"', str(USER_DIR)))
-    arguments = options.parse_args_and_arch(options.get_training_parser(), words[1:])
-    cfg = convert_namespace_to_omegaconf(arguments)
-    for section in ("optimization", "criterion", "optimizer", "task", "model", "dataset"):
-        for key, value in checkpoint.options(section).items():
-            assert key == "data" or str(cfg[section][key]) == str(value), (section, key)
-
-
-def test_the_command_of_a_schedule_that_needs_an_option(lm_data, tmp_path):
-    schedule = ("--lr-scheduler", "polynomial_decay", "--total-num-update", 9)
-    checkpoint = Checkpoint(save_model(tmp_path / "c.pt", lm_data, *schedule))
-    assert " --total-num-update 9" in training_command(checkpoint)
+    schedule = "--lr-scheduler polynomial_decay --total-num-update 9"
+    scheduled = save_model(tmp_path / "c.pt", lm_data, schedule)
+    sections = (
+        "optimization",
+        "criterion",
+        "optimizer",
+        "task",
+        "model",
+        "dataset",
+        "lr_scheduler",
+    )
+    for checkpoint in map(Checkpoint, (lm_runs / "agg", scheduled)):
+        command = training_command(checkpoint)
+        words = shlex.split(command.replace('"$(agg-fairseq user-dir)"', str(USER_DIR)))
+        arguments = options.parse_args_and_arch(options.get_training_parser(), words[1:])
+        cfg = convert_namespace_to_omegaconf(arguments)
+        for section in sections:
+            for key, value in checkpoint.options(section).items():
+                assert key == "data" or str(cfg[section][key]) == str(value), (section, key)
+    assert " --total-num-update 9" in command
