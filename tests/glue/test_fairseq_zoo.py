@@ -1,17 +1,24 @@
-"""fairseq's families of models and its tasks: the same loss as with fairseq's criterion, or one
-line."""
+"""fairseq's families of models and its tasks, and models whose output layer was changed in an
+instance or by a fork: the loss and the gradients of fairseq's own criterion, or one line."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from fairseq import tasks
+from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.quant_noise import quant_noise
 from fairseq.trainer import Trainer
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
+from agg_fairseq.fairseq_plugin import output_layer as output_layers
 from tests.commands import one_line
 from tests.conftest import preprocessed, zipf_text
 from tests.small_trainings import (
@@ -26,6 +33,7 @@ from tests.small_trainings import (
     build,
     build_trainer,
     configuration,
+    count_targets,
     gradients,
     logged,
 )
@@ -37,66 +45,71 @@ CASES = {
 }
 
 
-@pytest.mark.grid(6)
-@pytest.mark.parametrize("family", CASES)
-def test_loss_gradients_and_log_are_those_of_fairseq(data_for, family):
-    """Gradients of every parameter, without gates, also where weight normalization makes W of
-    several."""
-    base, options, name = CASES[family], "", "cross_entropy"
-    data, criterion = data_for(base), "f2_softmax" if "_f2" in family else "mle"
-    if list(CASES).index(family) % 2:
-        options, name = "--label-smoothing 0.1", "label_smoothed_cross_entropy"
-    training = build(data, "--criterion", criterion, options, base=base)
-    _, task, model, ours = training
-    theirs = configuration(data, "--criterion", name, options, base=base).criterion
-    theirs = task.build_criterion(theirs)
-    for module in model.modules():  # some options of dropout have no 0 in all of these families
+FROZEN = "freeze_rare --freeze-parts bc"
+
+
+def make(criterion, data, base, of_layer=None, of_decoder=None):
+    """The parts of a training whose output layer or decoder may be changed, and two batches."""
+    training = build(data, f"--criterion {criterion}", base=base)
+    for module in training.model.modules():  # some dropout has no option in all families
         if isinstance(getattr(module, "p", None), float):
             module.p = 0.0
-    sample, results = batches(training)[0], []
-    for objective in (ours, theirs):
-        model.zero_grad()
-        loss, size, log = objective(model, sample)
-        loss.backward()
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-        results.append(((loss, size), gradients, logged(objective, [log])))
-    (found, gradients, log), (expected, expected_gradients, expected_log) = results
-    assert_close(found, expected)
-    assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
-    expected_log.setdefault("nll_loss", expected_log["loss"])
-    for name in ("loss", "ppl", "nll_loss"):
-        assert log[name] == pytest.approx(expected_log[name], rel=1e-4)
-    assert not {"ul_loss", "adv_loss", "cosreg"} & log.keys(), "terms without a weight"
+    if of_layer is not None:
+        of_layer(output_layers.output_layer(training.model))
+    if of_decoder is not None:
+        of_decoder(training.model.decoder)
+    return training, batches(training)[:2]
 
 
-MASKED = (
-    *"--task masked_lm --arch roberta_base --tokens-per-sample 16 --max-tokens 64".split(),
-    *SMALL_MT[len(SMALL_LM) :],
-)
+def check(ours, theirs, *changed):
+    """Compares losses, logs and gradients of two criterions, in two updates: the first decides how
+    the model is trained. Gates change the gradients of W alone."""
+    losses, others = {ours: [], theirs: []}, {ours: [], theirs: []}
+    for name in (ours, theirs):
+        (_, task, model, criterion), samples = make(name, *changed)
+        model.train(), criterion.train()
+        torch.manual_seed(7)
+        gated = []
+        if ours == FROZEN:
+            gated = list(output_layers.output_layer(model).parameters())
+        for sample in samples:
+            model.zero_grad()
+            if name == FROZEN:
+                criterion.start_update(0)
+                rare = criterion.rare
+            loss, size, log = criterion(model, sample)
+            loss.backward()
+            gradients = []
+            for parameter in model.parameters():
+                is_gated = any(parameter is one for one in gated)
+                gradients.append(parameter.grad[~rare] if is_gated else parameter.grad)
+            if name == FROZEN:
+                absent = (count_targets([sample], task.target_dictionary) == 0) & rare
+                assert absent.any() and not gated[0].grad[absent].any()
+            values = logged(criterion, [log])
+            assert not {"ul_loss", "adv_loss", "cosreg"} & values.keys(), "terms without a weight"
+            values = [values["loss"], values["ppl"], values.get("nll_loss", values["loss"])]
+            losses[name].append((loss.detach(), size))
+            others[name].append((values, gradients))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter *= 0.999
+    assert_close(*losses.values())
+    assert_close(*others.values(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("base", "criterion", "words"),
-    [
-        (
-            (*LM, TIED, "--adaptive-softmax-cutoff 10,20"),
-            "agg",
-            "which has no single output matrix",
-        ),
-        (MASKED, "agg", "which has no single output matrix"),
-        (MASKED, "agps --agps-rare-rank 5", "whose targets are drawn anew"),
-    ],
-    ids=["adaptive softmax", "masked model", "masked task"],
-)
-def test_models_and_tasks_that_are_refused(lm_data, base, criterion, words):
-    """Models by the loss; tasks by what counts their targets."""
-
-    def first_loss():
-        training = build(lm_data, f"--criterion {criterion}", base=base)
-        training.criterion.start_update(0)
-        training.criterion.train()(training.model.train(), batches(training)[0])
-
-    assert words in one_line(first_loss)
+@pytest.mark.grid(6)
+@pytest.mark.parametrize("family", CASES)
+def test_every_family_trains_as_with_the_criterion_of_fairseq(data_for, family):
+    """Also where weight normalization makes W of several parameters."""
+    base, theirs = CASES[family], "cross_entropy"
+    ours = "f2_softmax" if "_f2" in family else "mle"
+    if list(CASES).index(family) % 2:
+        ours, theirs = (
+            f"{ours} --label-smoothing 0.1",
+            "label_smoothed_cross_entropy --label-smoothing 0.1",
+        )
+    check(ours, theirs, data_for(base), base)
 
 
 MULTILINGUAL = (*SMALL_MT, *"--lang-pairs en-de,de-en --max-tokens 64 --dropout 0".split())
@@ -197,3 +210,149 @@ def test_no_logits_are_computed(lm_data, monkeypatch, base):
     assert not rows
     trainer.model(**sample["net_input"])
     assert rows
+
+
+def instance(name, change):
+    """Sets a method on a part of the model, over its own."""
+
+    def changed(part):
+        original = getattr(part, name)
+        setattr(part, name, lambda *given, **options: change(original(*given, **options)))
+
+    return changed
+
+
+def half(output):
+    if torch.is_tensor(output):
+        return output / 2
+    return half(output[0]), *output[1:]
+
+
+def cooler(log_probs):
+    return (log_probs / 2).log_softmax(-1)
+
+
+def subclass(decoder):
+    def get_normalized_probs(self, *given, **options):
+        return cooler(type(self).__base__.get_normalized_probs(self, *given, **options))
+
+    methods = {"get_normalized_probs": get_normalized_probs}
+    decoder.__class__ = type("Decoder", (type(decoder),), methods)
+
+
+def checkpointed(part):
+    original = part.forward
+    part.forward = lambda *given: checkpoint(original, *given, use_reentrant=False)
+
+
+OF_LAYER = {
+    "forward hook": lambda layer: layer.register_forward_hook(lambda p, i, output: half(output)),
+    "forward pre-hook": lambda layer: layer.register_forward_pre_hook(lambda p, i: half(i)),
+    "forward of the layer": instance("forward", half),
+    "weight_norm": weight_norm,
+    "spectral_norm": spectral_norm,
+    "parametrized weight_norm": parametrizations.weight_norm,
+    "quant_noise": lambda layer: quant_noise(layer, 0.5, 8),
+}
+
+
+def scale(decoder):
+    decoder.scale = torch.nn.Parameter(torch.tensor(3.0))
+    instance("output_layer", lambda logits: decoder.scale * logits)(decoder)
+
+
+def mask(logits):
+    penalty = torch.zeros(logits.shape[1:])
+    penalty[1:, 60] = -1e4
+    return logits + penalty
+
+
+def own_logits(change):
+    """Makes the logits of the features and of the layer that holds W."""
+
+    def changed(decoder):
+        layer = output_layers.output_layer(SimpleNamespace(decoder=decoder))
+        decoder.output_layer = lambda features, **options: change(features, layer)
+
+    return changed
+
+
+OF_DECODER = {
+    "hook on the decoder": lambda decoder: decoder.register_forward_hook(lambda p, i, o: half(o)),
+    "forward of the decoder": instance("forward", half),
+    "in place": instance("forward", lambda output: (output[0].clamp_(-1, 1), *output[1:])),
+    "output_layer of the decoder": instance("output_layer", half),
+    "soft cap": instance("output_layer", torch.tanh),
+    "learned scale": scale,
+    "mask": instance("output_layer", mask),
+    "functional": own_logits(lambda h, layer: functional.linear(h, layer.weight, layer.bias)),
+    "get_normalized_probs": instance("get_normalized_probs", cooler),
+    "get_normalized_probs of a class": subclass,
+}
+
+
+@pytest.mark.grid(9)
+@pytest.mark.parametrize("family", ["transformer_lm", "lstm_lm", "transformer"])
+@pytest.mark.parametrize("way", [*OF_LAYER, *OF_DECODER])
+def test_changed_models_train_as_with_the_criterion_of_fairseq(data_for, family, way):
+    """Gates are for weights that no layer computes."""
+    is_gated = way in OF_DECODER and len(way) % 2 == len(family) % 2
+    ours, base = FROZEN if is_gated else "mle", FAMILIES[family]
+    check(ours, "cross_entropy", data_for(base), base, OF_LAYER.get(way), OF_DECODER.get(way))
+
+
+@pytest.mark.parametrize("method", ["output_layer", "forward", "get_normalized_probs"])
+def test_the_loss_is_that_of_an_edited_fairseq(lm_data, method, monkeypatch):
+    """Which no look at classes and modules could tell."""
+    original = getattr(TransformerDecoderBase, method)
+    change = cooler if method == "get_normalized_probs" else half
+
+    def edited(self, *given, **options):
+        return change(original(self, *given, **options))
+
+    edited.__module__ = original.__module__
+    monkeypatch.setattr(TransformerDecoderBase, method, edited)
+    own = (TransformerDecoderBase.output_layer,)
+    monkeypatch.setattr(output_layers, "OWN_OUTPUT_LAYERS", own)
+    assert output_layers.passes_features(build(lm_data).model)
+    check("mle", "cross_entropy", lm_data, LM)
+
+
+def test_a_batch_longer_than_the_table_of_positions(lm_data):
+    """The model makes another table in its forward pass, here that of the comparison."""
+    check("mle", "cross_entropy", lm_data, (*LM, "--add-bos-token"))
+
+
+CUTOFF = (*LM, TIED, "--adaptive-softmax-cutoff 10,20")
+MASKED = ("--task masked_lm --arch roberta_base --tokens-per-sample 16 --max-tokens 64",)
+MASKED += SMALL_MT[len(SMALL_LM) :]  # of the encoder
+AGAIN = "does not multiply its features by its output embedding, or does it again in the backward"
+NONE, FIXED = "no single output matrix", "whose output embedding is computed or does not train"
+OTHER, SUMS = "which changes what its factorized output layer", "gives other sums than 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "of_layer", "of_decoder", "words"),
+    [
+        ("agg", CUTOFF, None, None, NONE),
+        ("agg", MASKED, None, None, NONE),
+        ("agps --agps-rare-rank 5", MASKED, None, None, "whose targets are drawn anew"),
+        ("mle", LM, checkpoint_wrapper, None, AGAIN),
+        ("mle", LM, checkpointed, None, AGAIN),
+        ("mle", LM, parametrizations.spectral_norm, None, "changes each time that it is read"),
+        ("mle", LM, None, own_logits(lambda h, layer: h @ layer.weight.t()), AGAIN),
+        ("mle", LM, None, own_logits(lambda h, layer: layer(h[:, 1:])), "do not fit the targets"),
+        ("mle", LM, None, instance("get_normalized_probs", half), SUMS),
+        ("mle --adv-epsilon 0.1", LM, None, OF_DECODER["soft cap"], "and --adv-epsilon 0.1"),
+        ("f2_softmax", F2_LM, None, instance("forward", half), OTHER),
+        ("freeze_rare", LM, weight_norm, None, FIXED),
+        ("freeze_rare", LM, lambda layer: layer.requires_grad_(False), None, FIXED),
+    ],
+)
+def test_models_and_tasks_that_are_refused(lm_data, name, base, of_layer, of_decoder, words):
+    def first_loss():
+        (_, _, model, criterion), samples = make(name, lm_data, base, of_layer, of_decoder)
+        criterion.train().start_update(0)
+        criterion(model.train(), samples[0])
+
+    assert words in one_line(first_loss)
