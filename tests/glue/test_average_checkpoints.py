@@ -47,30 +47,25 @@ def test_last_of_a_run_and_checkpoints_by_name(trained, tmp_path, caplog, option
         assert_close(value, total / len(paths))
 
 
-def test_what_else_is_in_the_checkpoint(trained, tmp_path):
-    """Keeps all of the newest but what only that run could go on from."""
+def test_what_else_is_in_the_checkpoint(trained, lm_data, tmp_path):
+    """All of the newest but what only that run could go on from; fairseq loads it as --restore-file
+    does, for another criterion."""
     newest = torch.load(trained / "checkpoint11.pt", weights_only=True)
     # else this test shows nothing
     assert newest["extra_state"]["LanguageModelingTask"]["agg_fairseq"]
     newest["extra_state"]["ema"] = newest["model"]
     torch.save(newest, tmp_path / "checkpoint2.pt")
-    inputs = (tmp_path / "checkpoint2.pt", trained / "checkpoint10.pt")
-    run("average-checkpoints", *inputs, "--output", tmp_path / "average.pt")
-    found = torch.load(tmp_path / "average.pt", weights_only=True)
+    inputs, path = (tmp_path / "checkpoint2.pt", trained / "checkpoint10.pt"), tmp_path / "a.pt"
+    run("average-checkpoints", *inputs, "--output", path)
+    trainer = Trainer(*build(lm_data, TIED))
+    trainer.load_checkpoint(str(path))
+    assert_close(trainer.model.state_dict(), Checkpoint(path).parameters)
+    found = torch.load(path, weights_only=True)
     del newest["extra_state"]["ema"]
     newest["extra_state"]["LanguageModelingTask"] = {}
     newest["last_optimizer_state"] = None
     del newest["model"], found["model"]
     assert found == newest
-
-
-def test_fairseq_goes_on_from_it(trained, lm_data, tmp_path):
-    """Loads it as --restore-file does, for another criterion."""
-    path = tmp_path / "average.pt"
-    run("average-checkpoints", trained, "--last 3 --output", path)
-    trainer = Trainer(*build(lm_data, TIED))
-    trainer.load_checkpoint(str(path))
-    assert_close(trainer.model.state_dict(), Checkpoint(path).parameters)
 
 
 def test_average_checkpoints_refuses(trained, tmp_path):

@@ -26,10 +26,6 @@ TUNED = ("face", "ul-sequence")
 """They fine-tune another model."""
 
 
-def names(folder):
-    return {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")} - {"shared"}
-
-
 def sizes(folder):
     return {path.stem for path in (ROOT / "configs" / folder / "size").iterdir()}
 
@@ -100,7 +96,8 @@ def test_miniatures_keep_the_regime_of_the_papers(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_all_but_the_criterion_is_that_of_mle(folder):
-    for name in names(folder):
+    files = {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")}
+    for name in files - {"shared"}:
         is_tuned, needed = name in TUNED, {"task.data", "checkpoint.save_dir"}
         needed |= {"checkpoint.finetune_from_model"} if is_tuned else set()
         assert set(missing_keys(written(folder, name))) == needed

@@ -55,9 +55,8 @@ def no_cuda(monkeypatch):
 
 
 def small_trainer(data, *options):
-    return build_trainer(
-        data, TIED, *options, base=F2_LM if OBJECTIVES["f2_softmax"] in options else LM
-    )
+    base = F2_LM if OBJECTIVES["f2_softmax"] in options else LM
+    return build_trainer(data, TIED, *options, base=base)
 
 
 def trained(trainer, updates):
