@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from agg_fairseq.f2 import TokenClasses, cross_entropy, decoupled_decoding, equal_frequency
-from agg_fairseq.functional import Gates, TrainingLoss, chunks, cosine_regularizer
+from agg_fairseq.functional import Gates, TrainingLoss, chunks, cosine_regularizer, softmax_kernel
+from agg_fairseq.functional.losses import softmax_grad_
 from agg_fairseq.gating import AggGating, AgpsGating
 from tests.losses import gated
-from tests.pretend_cuda import CUDA, PretendCuda, there
+from tests.pretend_cuda import CUDA, PretendCuda, there, unwrapped
 
 V, D = 30, 8
 
@@ -76,13 +77,24 @@ LOSSES = {
 HALF = ("gated, all", "agg", "f2_softmax, 0.0")
 
 
+def run_kernel(logits, target, omega, share, others, dtype):
+    """The operations of torch in place of the kernel, which test_softmax_kernel.py compares."""
+    smoothing = share * logits.size(1)
+    assert others == pytest.approx(smoothing - share)
+    on_cpu = [unwrapped(one) for one in (logits, target, omega)]
+    return there(softmax_grad_(*on_cpu, dtype, smoothing), CUDA)
+
+
+@pytest.mark.parametrize("has_kernel", [False, True])
 @pytest.mark.parametrize(
     ("name", "merged"), [*((name, 0) for name in LOSSES), ("f2_softmax, 0.0", 2**20)]
 )
-def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, merged, monkeypatch):
+def test_a_loss_and_its_gradients_are_the_same_on_a_gpu(name, merged, has_kernel, monkeypatch):
     """In chunks, and with the classes of F²-Softmax merged or not."""
     for chunk, value in {"GPU_CHUNK_ROWS": 7, "GPU_CHUNK_ELEMENTS": 7 * V}.items():
         monkeypatch.setattr(chunks, chunk, value)
+    monkeypatch.setattr(softmax_kernel, "can_run", lambda _: has_kernel)
+    monkeypatch.setattr(softmax_kernel, "softmax_grad_", run_kernel)
     monkeypatch.setitem(cross_entropy.MERGED_LOGITS, "cuda", merged)
     loss, options = LOSSES[name]
     dtype, tolerance = (torch.bfloat16, 0.02) if name in HALF else (torch.float32, 1e-5)

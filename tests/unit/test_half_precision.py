@@ -14,7 +14,6 @@ from agg_fairseq.functional import (
     TrainingLoss,
     chunked,
     cosine_regularizer,
-    naive_gated_cross_entropy,
 )
 from tests.losses import summed_nll
 
@@ -35,30 +34,47 @@ def problem(largest, dtype=torch.float32):
     return h.to(dtype), w.to(dtype), y
 
 
-def fairseq_loss(logits, y):
+CLASSES = TokenClasses.of(equal_frequency((1e6 / torch.arange(1, VOCABULARY + 1)).long(), 4))
+
+
+def likelihood(h, w, y):
+    return summed_nll(h, w, y, ignore_index=PAD)
+
+
+def fairseq_likelihood(h, w, y):
     """fairseq's `cross_entropy`: logits in the dtype of the model, their log-softmax in float32."""
+    logits = F.linear(h, w)
     wide = torch.promote_types(logits.dtype, torch.float32)
     log_probs = F.log_softmax(logits, dim=-1, dtype=wide)
     return F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
 
 
-def gradients(loss_function, leaves, scale=1.0):
+def factorized(h, w, u, y):
+    return factorized_cross_entropy(h, w, u, y, CLASSES, ignore_index=PAD).loss
+
+
+def factorized_by_autograd(h, w, u, y):
+    log_probs = joint_log_prob(h, w, u, CLASSES)
+    return F.nll_loss(log_probs, y, ignore_index=PAD, reduction="sum")
+
+
+def gradients(loss_function, leaves, y, scale=1.0):
     """The gradients of the scaled loss, as the optimizer receives them."""
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
-    return torch.autograd.grad(loss_function(*leaves) * scale, leaves)
+    return torch.autograd.grad(loss_function(*leaves, y) * scale, leaves)
 
 
-def exact_gradients(loss_function, leaves):
-    return gradients(loss_function, [leaf.double() for leaf in leaves])
+def exact_gradients(loss_function, leaves, y):
+    return gradients(loss_function, [leaf.double() for leaf in leaves], y)
 
 
-def assert_no_worse(our_loss, their_loss, leaves, scales):
+def assert_no_worse(our_loss, their_loss, leaves, y, scales):
     """Where fairseq's gradient and the rounded truth are finite, ours is finite and not further
     from the truth, at most and on average; or than one rounding can lead, or the order of a sum
     where a gradient stays in float32."""
-    truth = exact_gradients(their_loss, leaves)
+    truth = exact_gradients(their_loss, leaves, y)
     for scale in scales:
-        ours, theirs = (gradients(loss, leaves, scale) for loss in (our_loss, their_loss))
+        ours, theirs = (gradients(loss, leaves, y, scale) for loss in (our_loss, their_loss))
         for our, their, exact in zip(ours, theirs, truth, strict=True):
             kept = their.isfinite() & (exact * scale).to(our.dtype).isfinite()
             our, their, exact = (one.double()[kept] for one in (our / scale, their / scale, exact))
@@ -73,39 +89,28 @@ def assert_no_worse(our_loss, their_loss, leaves, scales):
                 assert found <= (expected.clamp(min=order) if is_float32 else expected)
 
 
-GRID = [  # each dtype with each size of the logits; scales of fairseq's fp16 training
-    (torch.float16, None, (1.0,)),
-    (torch.float16, 30, (2.0**15,)),
-    (torch.float16, 10, (128.0, 2.0**15)),
-    (torch.bfloat16, None, (128.0, 2.0**15)),
-    (torch.bfloat16, 10, (1.0,)),
-    (torch.bfloat16, 30, (1.0, 128.0)),
-]
-
-
-@pytest.mark.grid(2)
-@pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
-def test_likelihood(dtype, largest, scales):
+@pytest.mark.grid(4)
+@pytest.mark.parametrize(
+    ("our_loss", "their_loss"),
+    [(likelihood, fairseq_likelihood), (factorized, factorized_by_autograd)],
+)
+@pytest.mark.parametrize(
+    ("dtype", "largest", "scales"),  # fairseq's scales of fp16 training
+    [
+        (torch.float16, None, (1.0,)),
+        (torch.float16, 30, (2.0**15,)),
+        (torch.float16, 10, (128.0, 2.0**15)),
+        (torch.bfloat16, None, (128.0, 2.0**15)),
+        (torch.bfloat16, 10, (1.0,)),
+        (torch.bfloat16, 30, (1.0, 128.0)),
+    ],
+)
+def test_no_worse_than_fairseq(our_loss, their_loss, dtype, largest, scales):
     *leaves, y = problem(largest, dtype)
-    assert_no_worse(
-        lambda h, w: summed_nll(h, w, y, ignore_index=PAD),
-        lambda h, w: fairseq_loss(F.linear(h, w), y),
-        leaves, scales,
-    )  # fmt: skip
-
-
-@pytest.mark.grid(2)
-@pytest.mark.parametrize(("dtype", "largest", "scales"), GRID)
-def test_factorized_cross_entropy(dtype, largest, scales):
-    *leaves, y = problem(largest, dtype)
-    counts = (1e6 / torch.arange(1, VOCABULARY + 1)).long()
-    classes = TokenClasses.of(equal_frequency(counts, 4))
-    u = torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(2)) / 8
-    assert_no_worse(
-        lambda h, w, u: factorized_cross_entropy(h, w, u, y, classes, ignore_index=PAD).loss,
-        lambda h, w, u: F.nll_loss(joint_log_prob(h, w, u, classes), y, ignore_index=PAD, reduction="sum"),
-        (*leaves, u.to(dtype)), scales,
-    )  # fmt: skip
+    if our_loss is factorized:
+        u = torch.randn(4, DIMENSION, generator=torch.Generator().manual_seed(2)) / 8
+        leaves.append(u.to(dtype))
+    assert_no_worse(our_loss, their_loss, leaves, y, scales)
 
 
 @pytest.mark.parametrize("kind", ["gated", "factorized"])
@@ -115,20 +120,20 @@ def test_the_share_of_label_smoothing_does_not_become_zero(kind):
     w[9] = -4
     options, classes = {"label_smoothing": 1e-4}, TokenClasses.of(torch.arange(5000) // 2500)
 
-    def loss(w):
+    def loss(w, y):
         if kind == "gated":
             return summed_nll(h, w, y, **options)
         return factorized_cross_entropy(h, w, w[:2], y, classes, **options).loss
 
-    found = gradients(loss, [w], 2.0**15)[0][9]
+    found = gradients(loss, [w], y, 2.0**15)[0][9]
     assert_close(found.double(), torch.full((16,), -8 * 2e-8 * 2**15).double(), rtol=1e-2, atol=0)
 
 
 def autocast_loss(loss_function):
-    def loss(h, w):
+    def loss(h, w, y):
         is_truth = h.dtype == torch.float64
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not is_truth):
-            return loss_function(h, w)
+            return loss_function(h, w, y)
 
     return loss
 
@@ -137,16 +142,15 @@ def autocast_loss(loss_function):
 def test_under_autocast(dtype, largest):
     """What --amp does: float32 parameters, whose products are formed in half precision."""
     h, w, y = problem(largest)
-    assert_no_worse(
-        autocast_loss(
-            lambda h, w: summed_nll(h, w, y, ignore_index=PAD)
-        ),
-        autocast_loss(lambda h, w: fairseq_loss(F.linear(h, w), y)),
-        (h.to(dtype), w), (2.0**15,),
-    )  # fmt: skip
-    plain = summed_nll(h, w, y, ignore_index=PAD)
-    mixed = autocast_loss(lambda h, w: summed_nll(h, w, y, ignore_index=PAD))(h, w)
-    assert mixed != plain, "else autocast had no effect"
+    mixed, theirs = autocast_loss(likelihood), autocast_loss(fairseq_likelihood)
+    assert_no_worse(mixed, theirs, (h.to(dtype), w), y, (2.0**15,))
+    assert mixed(h, w, y) != likelihood(h, w, y), "else autocast had no effect"
+
+
+def assert_close_to_truth(loss, leaves, y, tolerance, size=1.0):
+    found, exact = gradients(loss, leaves, y), exact_gradients(loss, leaves, y)
+    for one, truth in zip(found, exact, strict=True):
+        assert_close(one.double() / size, truth / size, rtol=tolerance, atol=tolerance)
 
 
 @HALF
@@ -156,40 +160,41 @@ def test_gated_gradients(dtype):
     *leaves, y = problem(10, dtype)
     gates = Gates(torch.arange(VOCABULARY) > 200, *torch.rand(2, VOCABULARY))
     assert 15 < gates.rare[y].sum() < 50
-    options = {"gates": gates, "ignore_index": PAD}
-    found = gradients(lambda h, w: summed_nll(h, w, y, **options), leaves)
-    exact = exact_gradients(lambda h, w: naive_gated_cross_entropy(h, w, y, **options), leaves)
-    eps = torch.finfo(dtype).eps
-    for one, truth in zip(found, exact, strict=True):
-        assert_close(one, truth.to(dtype), rtol=2 * eps, atol=eps)
+
+    def loss(h, w, y):
+        return summed_nll(h, w, y, gates=gates, ignore_index=PAD)
+
+    assert_close_to_truth(loss, leaves, y, torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("size", [2.0**-12, -500.0])
 def test_weights_of_positions_in_float16(size):
     """They may be so small, as in a mean, that float16 could not hold the residuals, or large and
     negative; and NaN at ignored positions."""
-    h, w = torch.randn(13, 5), torch.randn(11, 5)
-    y, factors, found = torch.arange(13) % 11, size * torch.rand(13), []
-    y[3], factors[3] = -100, torch.nan
-    for dtype in (torch.float16, torch.float64):
-        leaves = [leaf.half().to(dtype).requires_grad_() for leaf in (h, w)]
-        bound = factors.nan_to_num().abs().max()
-        loss, _ = chunked(SmoothedLikelihood(position_weight=factors), *leaves, y, bound=bound)
-        into = torch.autograd.grad(loss, leaves)
-        found.append([one.double() / size for one in into])
-    assert_close(*found, rtol=5e-3, atol=5e-3)
+    leaves, y = (torch.randn(13, 5).half(), torch.randn(11, 5).half()), torch.arange(13) % 11
+    weights = size * torch.rand(13)
+    y[3], weights[3] = -100, torch.nan
+
+    def loss(h, w, y):
+        bound = weights.nan_to_num().abs().max()
+        return chunked(SmoothedLikelihood(position_weight=weights), h, w, y, bound=bound)[0]
+
+    assert_close_to_truth(loss, leaves, y, 5e-3, size)
 
 
-def test_unlikelihood_in_float16():
-    """dL/dlogits is multiplied by a scale, and its terms as well; also of a single position."""
-    h, w, y = torch.randn(2, 6, 5), torch.randn(11, 5), torch.randint(3, (2, 6))
-    for rows, steps in ((2, 6), (1, 1)):
-        target, found = y[:rows, :steps], []
-        for dtype in (torch.float16, torch.float64):
-            leaves = [one.half().to(dtype).requires_grad_() for one in (h[:rows, :steps], w)]
-            loss = TrainingLoss(ul_alpha=2.0)(*leaves, target).loss
-            found.append([one.double() for one in torch.autograd.grad(loss, leaves)])
-        assert_close(*found, rtol=5e-3, atol=5e-3)
+@HALF
+@pytest.mark.parametrize("ul_alpha", [0.0, 2.0])
+def test_small_micro_batches(dtype, ul_alpha):
+    """dL/dlogits is multiplied by a scale, and the unlikelihood as well; also of a single position,
+    and of none. The vocabulary is no multiple of 16."""
+    h, w, y = torch.randn(2, 6, 5).to(dtype), torch.randn(37, 5).to(dtype), torch.randint(3, (2, 6))
+    tolerance = 5e-3 if dtype == torch.float16 else 0.02
+
+    def loss(h, w, y):
+        return TrainingLoss(ul_alpha=ul_alpha)(h, w, y).loss
+
+    for rows, steps in ((2, 6), (1, 1), (0, 6)):
+        assert_close_to_truth(loss, (h[:rows, :steps], w), y[:rows, :steps], tolerance)
 
 
 @HALF
