@@ -19,16 +19,10 @@ def test_the_pretended_device_refuses_a_tensor_of_the_cpu():
 
 
 BIAS, Y = torch.rand(V), torch.randint(V, (3, 6))
+Y[0, :2] = 1  # ignored
 GATES = Gates(torch.arange(V) > 20, *torch.rand(2, V))
-GATED = {
-    "some": {"gates": GATES},
-    "all": {
-        "ul_alpha": 1.0,
-        "adv_epsilon": 0.1,
-        "position_weight": torch.rand(3, 6),
-        "gates": GATES,
-    },
-}
+SOME = {"position_weight": torch.rand(3, 6), "gates": GATES}
+GATED = {"some": SOME, "all": SOME | {"ul_alpha": 1.0, "adv_epsilon": 0.1}}
 RULES = {
     "agg": lambda: AggGating(V, rare_fraction=0.3, window=1),
     "agg alpha": lambda: AggGating(V, alpha=0.1, window=2, count_current_batch=True),
