@@ -3,6 +3,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import grad
 from torch.testing import assert_close
 
 from agg_fairseq.functional import cosine_regularizer
@@ -25,7 +26,7 @@ def test_equals_the_paper_without_padding_and_rows_of_zeros(padding, monkeypatch
         w[4] = 0
     found, expected = cosine_regularizer(w, padding_row=padding), paper(w[kept])
     assert_close(found, expected)
-    assert_close(torch.autograd.grad(found, w), torch.autograd.grad(expected, w))
+    assert_close(grad(found, w), grad(expected, w))
     assert cosine_regularizer(0 * w) == 0
 
 

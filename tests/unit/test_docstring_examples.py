@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import grad
 from torch.testing import assert_close
 
 from agg_fairseq.functional import Gates, naive_gated_cross_entropy
@@ -54,4 +55,4 @@ def test_the_gates_over_a_fused_loss_of_the_page():
     loss = run_program("fused")["gated"](fused, h, w, y, gates)
     expected = naive_gated_cross_entropy(h, w, y, gates=gates)
     assert_close(loss, expected)
-    assert_close(torch.autograd.grad(loss, (h, w)), torch.autograd.grad(expected, (h, w)))
+    assert_close(grad(loss, (h, w)), grad(expected, (h, w)))

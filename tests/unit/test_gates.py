@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import grad
 from torch.testing import assert_close
 
 from agg_fairseq.functional import (
@@ -121,7 +122,7 @@ def test_equation_15():
 
     h, w, y = problem()
     loss = summed_nll(h, w, y, gates=gates(y))
-    assert_close(torch.autograd.grad(loss, w)[0], gated_sum(h, w, y, gate))
+    assert_close(grad(loss, w)[0], gated_sum(h, w, y, gate))
 
 
 @pytest.mark.parametrize("mu2", [4.0, 25.0])
@@ -129,8 +130,8 @@ def test_algorithm_1(mu2):
     """Its value is the first part: the second only routes gradients."""
     h, w, y = problem()
     loss = summed_nll(h, w, y, gates=gates(y, variant="algorithm1", mu2=mu2))
-    expected = torch.autograd.grad(algorithm1(h, w, y, COUNTS, mu2), (h, w))
-    assert_close(torch.autograd.grad(loss, (h, w)), expected)
+    expected = grad(algorithm1(h, w, y, COUNTS, mu2), (h, w))
+    assert_close(grad(loss, (h, w)), expected)
 
 
 def test_rank_of_an_unsorted_vocabulary():
@@ -160,4 +161,4 @@ def test_freezing_of_parts_of_equation_4(parts):
 
     h, w, y = problem()
     loss = summed_nll(h, w, y, gates=freezing_gates(RARE, parts))
-    assert_close(torch.autograd.grad(loss, w)[0], gated_sum(h, w, y, gate))
+    assert_close(grad(loss, w)[0], gated_sum(h, w, y, gate))

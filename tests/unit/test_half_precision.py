@@ -5,6 +5,7 @@ fairseq's fp16 training."""
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import grad
 from torch.testing import assert_close
 
 from agg_fairseq.f2 import TokenClasses, equal_frequency, factorized_cross_entropy, joint_log_prob
@@ -61,7 +62,7 @@ def factorized_by_autograd(h, w, u, y):
 def gradients(loss_function, leaves, y, scale=1.0):
     """The gradients of the scaled loss, as the optimizer receives them."""
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
-    return torch.autograd.grad(loss_function(*leaves, y) * scale, leaves)
+    return grad(loss_function(*leaves, y) * scale, leaves)
 
 
 def exact_gradients(loss_function, leaves, y):
@@ -202,10 +203,10 @@ def test_cosine_regularizer_is_computed_in_float32(dtype):
     """Also under autocast, and the backward pass outside of it, as fairseq runs it."""
     w = (torch.randn(2000, 8) + 0.3).to(dtype).requires_grad_()
     truth = w.detach().double().requires_grad_()
-    (expected,) = torch.autograd.grad(cosine_regularizer(truth) * 1e6, truth)
+    (expected,) = grad(cosine_regularizer(truth) * 1e6, truth)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = cosine_regularizer(w)
     assert found.dtype == torch.float32
     assert_close(found.double(), cosine_regularizer(truth), rtol=1e-5, atol=1e-7)
-    (gradient,) = torch.autograd.grad(found * 1e6, w)
+    (gradient,) = grad(found * 1e6, w)
     assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-3)
