@@ -31,19 +31,13 @@ def test_ids_of_gpt2_are_those_of_fairseq(gpt2_bpe):
     assert encoded == [" ".join(map(str, bpe.encode(line.strip()))) for line in lines]
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("learned")
-    write_lines(folder / "text", [*LINES, "abcdef " * 160_000])  # above 1 MiB
-    learn(folder / "text", 150, folder / "sentencepiece.model")
-    return folder
-
-
-def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(learned):
+def test_pieces_of_sentencepiece_spell_the_text_with_every_character_of_it(tmp_path):
     """The brackets of <unk> too, which sentencepiece would skip; learned also from a line that it
     would leave out."""
+    write_lines(tmp_path / "text", [*LINES, "abcdef " * 160_000])  # above 1 MiB
+    learn(tmp_path / "text", 150, tmp_path / "sentencepiece.model")
     more = ["a\u00a0role\u3000@-@", "", "abcdef"]
-    encoded = list(encode.encode("sentencepiece", str(learned), [*LINES, *more]))
+    encoded = list(encode.encode("sentencepiece", str(tmp_path), [*LINES, *more]))
     for line, text in zip(encoded, [*LINES, "a role @-@", "", "abcdef"], strict=True):
         assert "".join(line.split()).replace("▁", " ").strip() == text.strip()
     assert len({*" ".join(encoded).split()}) <= 150

@@ -25,14 +25,9 @@ TEXT = "the sea the lake the Paris\nthe sea the river unseen\n\nthe pool the lak
 SIZE = {
     "vocab_size": V, "hidden_size": D, "intermediate_size": D, "num_hidden_layers": 1, "num_attention_heads": 1,
 }  # fmt: skip
-TIED = {
-    **SIZE,
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "tie_word_embeddings": True,
-}
-LLAMA = {**TIED, "tie_word_embeddings": False}
-GPT2 = {**SIZE, "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+LLAMA = SIZE | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+TIED = LLAMA | {"tie_word_embeddings": True}
+GPT2 = SIZE | {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 HEAD, INPUT = (torch.randn(V, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
 OTHERS = {"model.layers.0.mlp.up_proj.weight": torch.ones(V, V), "model.norm.weight": torch.ones(V)}
@@ -55,6 +50,10 @@ def folder(path, tensors=UNTIED, configuration=LLAMA, words=WORDS):
     )
     tokenizer.save(str(path / "tokenizer.json"))
     return path
+
+
+def output_embedding(path, name=None):
+    return PretrainedModel(path, name).output_embedding
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ CHOICES = {
 
 @pytest.mark.parametrize(("tensors", "configuration", "description"), CHOICES.values(), ids=CHOICES)
 def test_which_matrix_is_measured(tensors, configuration, description, tmp_path):
-    found = PretrainedModel(folder(tmp_path / "m", tensors, configuration)).output_embedding
+    found = output_embedding(folder(tmp_path / "m", tensors, configuration))
     assert found.description == description and torch.equal(found.weight, HEAD)
 
 
@@ -100,33 +99,31 @@ REFUSED = {
 def test_what_cannot_be_measured(tensors, configuration, words, tmp_path):
     path = folder(tmp_path / "m", tensors, configuration)
     with pytest.raises(UserError, match=f"{path}/model.safetensors: .*{words}"):
-        PretrainedModel(path).output_embedding  # noqa: B018
+        output_embedding(path)
 
 
 @pytest.mark.parametrize("kind", ["llama", "unknown"])
 def test_code_beside_a_configuration_does_not_run(kind, tmp_path):
     """Not even that of a kind of model that only this code knows, which is refused."""
     code = {"auto_map": {"AutoConfig": "configuration.Config"}, "model_type": kind}
-    model = PretrainedModel(folder(tmp_path / "m", configuration=LLAMA | code))
+    path = folder(tmp_path / "m", configuration=LLAMA | code)
     source = "open({!r}, 'w')\nfrom transformers import LlamaConfig as Config\n"
-    (tmp_path / "m/configuration.py").write_text(source.format(str(tmp_path / "has run")))
+    (path / "configuration.py").write_text(source.format(str(tmp_path / "has run")))
     if kind == "llama":
-        assert torch.equal(model.output_embedding.weight, HEAD)
+        assert torch.equal(output_embedding(path).weight, HEAD)
     else:
         with pytest.raises(UserError, match="transformers knows no model of the config.json"):
-            _ = model.output_embedding
+            output_embedding(path)
     assert not (tmp_path / "has run").exists()
 
 
 def test_a_matrix_chosen_by_its_name(model):
-    found = PretrainedModel(model, EMBEDDING).output_embedding
+    found = output_embedding(model, EMBEDDING)
     assert found.description == f"{EMBEDDING}(chosen)" and torch.equal(found.weight, INPUT)
-    for name, words in (
-        ("lm_heat.weight", "such as lm_head"),
-        ("model.norm.weight", r"of shape \(12,\) as model.norm.weight"),
-    ):
-        with pytest.raises(UserError, match=words):
-            PretrainedModel(model, name).output_embedding  # noqa: B018
+    with pytest.raises(UserError, match="such as lm_head"):
+        output_embedding(model, "lm_heat.weight")
+    with pytest.raises(UserError, match=r"of shape \(12,\) as model.norm.weight"):
+        output_embedding(model, "model.norm.weight")
 
 
 def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
@@ -138,16 +135,15 @@ def test_of_several_files_only_those_with_the_embeddings_are_opened(tmp_path):
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     for named in (tmp_path, index):
-        assert torch.equal(PretrainedModel(named).output_embedding.weight, HEAD)
-    outside = json.dumps({"weight_map": {LM_HEAD: "../3.safetensors"}})
-    (tmp_path / "outside.safetensors.index.json").write_text(outside)
+        assert torch.equal(output_embedding(named).weight, HEAD)
+    outside = tmp_path / "outside.safetensors.index.json"
+    outside.write_text(json.dumps({"weight_map": {LM_HEAD: "../3.safetensors"}}))
     with pytest.raises(UserError, match="found ../3.safetensors; expected files of its folder"):
-        PretrainedModel(tmp_path / "outside.safetensors.index.json")
-    (tmp_path / "3.safetensors").write_bytes((tmp_path / "3.safetensors").read_bytes()[:-1])
-    with pytest.raises(
-        UserError, match=f"^{tmp_path}/3.safetensors: .* expected whole safetensors"
-    ):
-        PretrainedModel(tmp_path).output_embedding  # noqa: B018
+        PretrainedModel(outside)
+    head = tmp_path / "3.safetensors"
+    head.write_bytes(head.read_bytes()[:-1])
+    with pytest.raises(UserError, match=f"^{head}: .* expected whole safetensors"):
+        output_embedding(tmp_path)
     with pytest.raises(UserError, match="2.safetensors: unreadable .*No such file"):
         load_pretrained(tmp_path)
 
@@ -168,29 +164,31 @@ def test_counts_are_those_of_the_text(model, text):
         TokenizerVocabulary.load(model / "tokenizer.json", V)
 
 
-@pytest.mark.parametrize("space", ["byte level", "metaspace", "legacy"])
+LEGACY = [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
+SPACES = {
+    "byte level": {"pre_tokenizer": tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)},
+    "metaspace": {"pre_tokenizer": tokenizers.pre_tokenizers.Metaspace()},
+    "legacy": {"normalizer": tokenizers.normalizers.Sequence(LEGACY)},
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
 def test_words_follow_another_word(space, tmp_path):
     """The three ways to write the space before a word give the token of the word in running
     text."""
-    tokens = "Ġ t h e s Ġs ▁ ▁s ▁t".split()
+    path, tokens = tmp_path / "tokenizer.json", "Ġ t h e s Ġs ▁ ▁s ▁t".split()
     vocabulary, merges = dict(zip(tokens, range(9), strict=True)), [*map(tuple, ("Ġs", "▁s", "▁t"))]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges))
-    if space == "byte level":
-        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    elif space == "metaspace":
-        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    else:
-        parts = [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
-        tokenizer.normalizer = tokenizers.normalizers.Sequence(parts)
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    loaded = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 9)
-    words = loaded.word_tokenizer(TokenizerOptions())
+    for name, value in SPACES[space].items():
+        setattr(tokenizer, name, value)
+    tokenizer.save(str(path))
+    words = TokenizerVocabulary.load(path, 9).word_tokenizer(TokenizerOptions())
     assert words.split("se") == ["Ġs" if space == "byte level" else "▁s", "e"]
     assert len(words.indices("se")) == 2 and words.indices("sX") == []  # no token spells X
     tokenizer.add_tokens(["sX"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    loaded = TokenizerVocabulary.load(tmp_path / "tokenizer.json", 10)
-    assert loaded.word_tokenizer(TokenizerOptions()).indices("sX") == [9], "without the space"
+    tokenizer.save(str(path))
+    words = TokenizerVocabulary.load(path, 10).word_tokenizer(TokenizerOptions())
+    assert words.indices("sX") == [9], "without the space"
     with pytest.raises(UserError, match="gpt2: unreadable .*; save that of a model of a hub by"):
         TokenizerVocabulary.load(tmp_path / "gpt2", None)
 
