@@ -4,8 +4,6 @@ import argparse
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from agg_fairseq.cli import doctor
 from agg_fairseq.cli.main import COMMANDS, build_parser, main
 from agg_fairseq.cli.options import OPTIONS, Function, Range
 from agg_fairseq.f2 import decoupled_decoding
+from tests.conftest import run_command
 
 
 def parsers(parser):
@@ -64,8 +63,7 @@ for command in (*main.COMMANDS, *(f"plot {picture}" for picture in plot.PICTURES
         main.main([*command.split(), "--help"])
 print(*{name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - {"__main__"})
 """
-    command = [sys.executable, "-c", program]
-    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    imported = run_command("python", "-c", program).stdout.split()
     assert "agg_fairseq" in imported and not {"torch", "numpy", "fairseq", "tqdm"} & {*imported}
 
 
@@ -97,8 +95,6 @@ def test_a_fault_shows_its_traceback_on_demand(capsys, monkeypatch):
 
 def test_the_doctor_runs_without_torch():
     program = "import sys; sys.modules['torch'] = None; from agg_fairseq.cli.main import main; sys.exit(main())"
-    result = subprocess.run(
-        [sys.executable, "-c", program, "doctor"], capture_output=True, text=True
-    )
+    result = run_command("python", "-c", program, "doctor", check=False)
     assert result.returncode == 1 and "error: torch cannot be imported" in result.stdout
     assert "training with fairseq: not ready" in result.stdout and "Traceback" not in result.stderr

@@ -2,13 +2,10 @@
 
 import ast
 import importlib.util
-import subprocess
-import sys
-from pathlib import Path
 
-import agg_fairseq
+from tests.conftest import ROOT, run_command
 
-PACKAGE = Path(agg_fairseq.__file__).parent
+PACKAGE = ROOT / "agg_fairseq"
 ROWS = """
 errors
 files names columns
@@ -90,4 +87,4 @@ except ImportError as error:
 else:
     raise AssertionError("transformers was imported")
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_command("python", "-c", program)

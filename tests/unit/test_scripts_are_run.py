@@ -2,12 +2,11 @@
 
 import os
 import shlex
-import subprocess
 
 import pytest
 
 from agg_fairseq.cli.main import build_parser
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.reproducing import SCRIPTS
 
 PROGRAMS_OF_OTHERS = "awk cat echo fairseq-generate fairseq-preprocess grep shuf wc".split()
@@ -21,11 +20,8 @@ def test_every_command_of_the_tables_can_be_run(size, tmp_path):
     (tmp_path / "data").mkdir()
     variables = {"DRY_RUN": "plan", "SIZE": size, "DATA": str(tmp_path / "data"), "RUNS": "runs"}
     for script in SCRIPTS:
-        printed = subprocess.run(
-            ["bash", ROOT / "scripts" / script], cwd=tmp_path, env={**os.environ, **variables},
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert (printed.returncode, printed.stderr) == (0, ""), script
+        printed = run_command("bash", ROOT / "scripts" / script, cwd=tmp_path, env=variables)
+        assert printed.stderr == "", script
         first, *commands = printed.stdout.splitlines()
         assert first.startswith("export PATH=") and commands
         for command in commands:
