@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from torch.testing import assert_close
 
-from agg_fairseq.f2 import TokenClasses, choose_class, decoupled_log_prob, joint_log_prob
 from agg_fairseq.f2.cross_entropy import MERGED_LOGITS
 from agg_fairseq.functional import softmax_kernel
 from agg_fairseq.functional.losses import softmax_grad_
@@ -44,19 +42,6 @@ def device(request, monkeypatch):
 def test_the_pretended_device_refuses_a_tensor_of_the_cpu():
     with PretendCuda(), pytest.raises(RuntimeError, match="found cuda and cpu"):
         torch.ones(3).to(CUDA) + torch.ones(3)
-
-
-def test_decoupled_decoding():
-    classes = TokenClasses.of(torch.arange(30) % 4)
-    inputs = [torch.randn(size, 8) for size in (6, 30, 4)]
-    results = []
-    with PretendCuda():
-        for place in ("cpu", CUDA):
-            h, w, u, there_classes = there((*inputs, classes), place)
-            chosen = choose_class(h, u, sample=False)
-            decoupled = decoupled_log_prob(h, w, u, there_classes, chosen)
-            results.append(there((decoupled, joint_log_prob(h, w, u, there_classes)), "cpu"))
-    assert_close(*results)
 
 
 def test_a_rule_follows_its_targets_and_its_state_is_on_the_cpu():

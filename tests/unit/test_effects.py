@@ -121,9 +121,3 @@ def test_effect(method, options, expected):
     for name, (least, most) in expected.items():
         change = found[name] - plain[name] if name == "isoscore" else found[name] / plain[name]
         assert least < change < most, name
-
-
-def test_a_larger_beta2_works_through_the_embedding_alone():
-    everywhere, weight_group = trained(beta2=0.999), trained(beta2_of_W=0.999)
-    assert weight_group["total"] == pytest.approx(everywhere["total"], rel=0.01)
-    assert weight_group["isoscore"] == pytest.approx(everywhere["isoscore"], abs=0.02)

@@ -113,15 +113,20 @@ def test_classes_are_merged_where_that_costs_less_than_a_launch(most, groups):
 
 
 @EACH_LAYOUT
-@pytest.mark.parametrize("reduction", [torch.logsumexp, torch.sum])
-def test_reduction_over_classes_on_a_gpu(class_of_token, reduction):
-    """Over tables of tiles, and not class by class."""
-    values, classes = torch.randn(3, 17), TokenClasses.of(class_of_token)
-    expected = classes.reduce(values, reduction, None)
-    nothing = -torch.inf if reduction is torch.logsumexp else 0.0
+def test_log_probabilities_on_a_gpu(class_of_token):
+    """Where classes are reduced over tables of tiles, and not class by class."""
+    *inputs, _ = problem(class_of_token)
+    results = []
     with PretendCuda():
-        found = there(classes, CUDA).reduce(there(values, CUDA), reduction, nothing).cpu()
-    assert_close(found, expected)
+        for device in ("cpu", CUDA):
+            h, w, u = (one.detach().to(device).requires_grad_() for one in inputs)
+            classes = there(TokenClasses.of(class_of_token), device)
+            joint = joint_log_prob(h, w, u, classes)
+            chosen = choose_class(h, u, sample=False)
+            decoupled = decoupled_log_prob(h, w, u, classes, chosen)
+            found = joint, decoupled, *grad(joint[:, 3:].sum(), (h, w, u))
+            results.append(there(found, "cpu"))
+    assert_close(*results)
 
 
 @pytest.mark.parametrize("offset", [50.0, 500.0])
