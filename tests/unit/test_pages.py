@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agg_fairseq.columns import METRICS
+from agg_fairseq.columns import METRICS, column_titles
 from agg_fairseq.evaluation.group_shares import MEASURED_CHANGES
 from agg_fairseq.files import write_json
 from agg_fairseq.result import Result, SeedValues
@@ -84,33 +84,27 @@ def cells(line):
 def read_results(file):
     """The labels but that of the seed; and the rows, by title the list of numbers that a cell shows.
 
-    Several seeds are averaged; `mean` and `deviation` stand for seeds whose numbers were not kept.
+    Columns are titles, or keys by measure, as commands write to --json. Several seeds are averaged;
+    `mean` and `deviation` stand for seeds whose numbers were not kept.
     """
-    result, found = json.loads((RESULTS / file).read_text(encoding="utf-8")), {}
-    for row in result["rows"]:
+    content, found = json.loads((RESULTS / file).read_text(encoding="utf-8")), {}
+    columns = content["columns"]
+    for row in content["rows"]:
         *name, seed = row["name"]
+        if isinstance(columns, list):
+            values = {title: row[title] for title in columns if title in row}
+        else:
+            values, result = {}, Result.from_json(content)
+            for measure, key in column_titles(columns):
+                title = METRICS[measure].title.format(key).strip()
+                values[title] = result.shown((*name, seed), measure, key)
         matching = found.setdefault(tuple(name), {})
-        for title, value in values_of_row(row, result["columns"]).items():
+        for title, value in values.items():
             matching.setdefault(title, {})[seed] = value
     for matching in found.values():
         for title, values in matching.items():
             matching[title] = shown(values)
-    return result["labels"][:-1], found
-
-
-def values_of_row(row, columns):
-    """The values by title. `columns` are titles, or keys by measure, as commands write to --json."""
-    if isinstance(columns, list):
-        return {title: row[title] for title in columns if title in row}
-    values = {}
-    for measure, keys in columns.items():
-        for key in keys:
-            value = row.get(measure)
-            if isinstance(value, dict):
-                value = value.get(key)
-            title = METRICS[measure].title.format(key).strip()
-            values[title] = value and value * METRICS[measure].scale
-    return values
+    return content["labels"][:-1], found
 
 
 def shown(values):

@@ -6,6 +6,7 @@ from fairseq.data import Dictionary
 
 from agg_fairseq.data.subwords import TokenizerOptions
 from agg_fairseq.errors import UserError
+from tests.conftest import write_lines
 
 CODES = ["l o", "lo w</w>", "lo w", "e r</w>", "low er</w>", "s low"]
 
@@ -19,11 +20,6 @@ def build_dictionary(*tokens):
     for token in tokens:
         dictionary.add_symbol(token)
     return dictionary
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def test_words_are_tokens():
@@ -41,10 +37,10 @@ def test_pieces_of_gpt2(tmp_path):
     from 100 on."""
     pieces = [*"Ġlowers", "Ġl", "ow", "Ġlow", "er", "Ġlower"]
     numbers = dict(zip(pieces, range(100, 112), strict=True))
-    merges = "#version: 0.2\nĠ l\no w\nĠl ow\ne r\nĠlow er\n"
+    merges = ["#version: 0.2", "Ġ l", "o w", "Ġl ow", "e r", "Ġlow er"]
     files = {
-        "gpt2_encoder_json": write(tmp_path / "encoder.json", json.dumps(numbers)),
-        "gpt2_vocab_bpe": write(tmp_path / "vocab.bpe", merges),
+        "gpt2_encoder_json": write_lines(tmp_path / "encoder.json", [json.dumps(numbers)]),
+        "gpt2_vocab_bpe": write_lines(tmp_path / "vocab.bpe", merges),
     }
     strings = word_tokenizer("gpt2", build_dictionary(*pieces), **files)
     assert strings.split("lower") == ["Ġlower"] and strings.split("slow") == ["Ġ", "s", "l", "ow"]
@@ -78,8 +74,8 @@ def test_pieces_of_sentencepiece(tmp_path):
     assert len(words.indices("low")) == len(words.split("low")) and words.indices("☃") == []
 
 
-OF_SUBWORD_NMT = "".join(f"{line}\n" for line in ("#version: 0.2", *CODES))
-OF_FASTBPE = "".join(f"{line} {9 - number}\n" for number, line in enumerate(CODES))
+OF_SUBWORD_NMT = ["#version: 0.2", *CODES]
+OF_FASTBPE = [f"{line} {9 - number}" for number, line in enumerate(CODES)]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +87,7 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
     so s@@ and low."""
     if kind == "fastbpe":
         pytest.importorskip("fastBPE")
-    path = write(tmp_path / "codes", codes)
+    path = write_lines(tmp_path / "codes", codes)
     words = word_tokenizer(kind, build_dictionary("low", "lower", "s@@"), bpe_codes=path)
     assert words.split("low slow lower los s") == "low s@@ low lower lo@@ s s".split()
     assert words.split("low\u00a0lower\tlow\u3000s") == ["low", "lower", "low", "s"]
@@ -100,5 +96,5 @@ def test_pieces_of_byte_pair_codes(kind, codes, tmp_path):
 
 def test_codes_of_the_other_program(tmp_path):
     with pytest.raises(UserError, match="found the codes of fastBPE"):
-        codes = write(tmp_path / "codes", OF_FASTBPE)
+        codes = write_lines(tmp_path / "codes", OF_FASTBPE)
         word_tokenizer("subword_nmt", Dictionary(), bpe_codes=codes)
