@@ -29,29 +29,9 @@ class Pretended(torch.Tensor):
     device = property(lambda self: CUDA)
     is_cuda = property(lambda self: True)
 
-    def __getitem__(self, key):
-        return super().__getitem__(moved(key))
-
-    def __setitem__(self, key, value):
-        super().__setitem__(moved(key), value)
-
-    def tolist(self):
-        return self.cpu().tolist()
-
-    def __repr__(self):
-        return f"Pretended({self.inner})"
-
     @classmethod
     def __torch_dispatch__(cls, function, types, arguments=(), options=None):
         raise RuntimeError("used outside of PretendCuda")
-
-
-def moved(key):
-    """An index whose lists and tensors are `Pretended`: within torch, they would become empty."""
-    if isinstance(key, tuple):
-        return tuple(map(moved, key))
-    key = torch.tensor(key, dtype=torch.int64) if isinstance(key, list) else key
-    return Pretended(key) if type(key) is torch.Tensor and key.dim() else key
 
 
 def unwrapped(value):
