@@ -162,6 +162,14 @@ def test_a_state_goes_on_exactly(name, way, tmp_path):
         assert_close(parts(one), parts(other), rtol=0, atol=0)
 
 
+def test_the_window_is_that_of_the_options():
+    first, second = AggGating(V, window=5), AggGating(V, window=2)
+    train(first, range(4))
+    second.load_state_dict(first.state_dict())
+    assert (second.counter.window, second.counter.updates) == (2, 2)
+    assert second.counter.appearances.equal(counts(2, 3))
+
+
 def test_a_state_of_another_rule_is_refused():
     """What follows from the data is in no state."""
     agg, face = AggGating(V, rare_fraction=0.3, window=2, excluded=EXCLUDED), FaceWeights(V)
