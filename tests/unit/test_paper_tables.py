@@ -1,4 +1,4 @@
-"""The papers' numbers in scripts/**/*.tsv are those of the papers' texts, in the same order.
+"""The papers' numbers in scripts/**/*.tsv are those of the papers' texts, with the same neighbors.
 
 The texts of the papers are not part of the repository; without AGG_DATA/../papers, the tests are skipped.
 """
