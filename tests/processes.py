@@ -17,7 +17,8 @@ def run_processes(function, processes, folder, *arguments):
 
 def _work(rank, function, processes, folder, arguments):
     torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    os.environ |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     store = dist.FileStore(os.path.join(folder, "store"), processes)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=processes)
     function(*arguments)

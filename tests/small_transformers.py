@@ -47,9 +47,11 @@ def untied():
 
 
 def gated_head(model, rule=AggGating, tokenizer=None, **options):
-    """A GatedHead with a rule for the vocabulary of the model."""
+    """A GatedHead with a rule for the vocabulary of the model; by AGG, a share of 0.3 is rare."""
     from agg_fairseq.integrations.transformers import GatedHead
 
+    if rule is AggGating:
+        options = {"rare_fraction": 0.3, **options}
     vocabulary = model.config.get_text_config().vocab_size
     return GatedHead(model, rule(vocabulary, **options), tokenizer=tokenizer)
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from agg_fairseq.functional import TrainingLoss
 from agg_fairseq.gating import AggGating, FaceWeights
+from tests.processes import run_processes
 
 pytestmark = pytest.mark.slow
 
@@ -38,23 +39,17 @@ def draw_tokens(rank, micro_batch):
     return torch.randint(V, (2, 6), generator=generator)
 
 
-def work(rank, folder):
-    store = dist.FileStore(f"{folder}/store", 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    found = {}
+def work(folder):
+    rank, found = dist.get_rank(), {}
     # Three forward passes before the backward passes: DDP gives each the buffers of the first.
-    for name, rule in (
-        ("agg", AggGating(V, rare_fraction=0.3)),
-        ("face", FaceWeights(V)),
-    ):
+    for name, rule in (("agg", AggGating(V, rare_fraction=0.3)), ("face", FaceWeights(V))):
         model = nn.parallel.DistributedDataParallel(Model(rule))
         losses = [model(draw_tokens(rank, number)) for number in range(3)]
         found[name] = rule.counter.current.clone()
         sum(losses).backward()
         rule.commit_update()
         found[f"{name}, summed"] = rule.counter.appearances.clone()
-    torch.save(found, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    torch.save(found, folder / f"{rank}.pt")
 
 
 def counts(*batches):
@@ -62,7 +57,7 @@ def counts(*batches):
 
 
 def test_counts_of_two_workers(tmp_path):
-    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
+    run_processes(work, 2, tmp_path, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     batches = [[draw_tokens(rank, number) for number in range(3)] for rank in range(2)]
     assert first["agg"].equal(counts(*batches[0])) and second["agg"].equal(counts(*batches[1]))

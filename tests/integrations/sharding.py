@@ -1,11 +1,7 @@
-"""`torchrun … -m tests.integrations.sharding FOLDER` writes the parameters after six updates with
-`GatedHead`, for several ways to share the work, some resumed in their middle; `main` called by one
-process, those of trainings by one."""
+"""The parameters after six updates with `GatedHead`: of one process, and for several ways to share
+the work, some resumed in their middle."""
 
-import os
-import sys
-from pathlib import Path
-
+import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -15,8 +11,10 @@ from agg_fairseq.gating import AgpsGating
 from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer, untied
 
 UPDATES, ROWS = 6, 4
-WORKERS = int(os.environ.get("WORLD_SIZE", "1"))
-RANK = int(os.environ.get("RANK", "0"))
+
+
+def rank_and_workers():
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def fsdp(model):
@@ -35,13 +33,14 @@ def sharded(model):
     else:
         units = [*model.model.layers, model.lm_head]
     for unit in [*units, model]:
-        fully_shard(unit, mesh=dist.init_device_mesh("cpu", (WORKERS,)))
+        fully_shard(unit, mesh=dist.init_device_mesh("cpu", (dist.get_world_size(),)))
     return model
 
 
 MODELS = {"tied": lambda: gpt2(n_layer=2), "untied": untied, "agps": lambda: gpt2(n_layer=2)}
-AGG = {"rare_fraction": 0.3}
-AGPS = {"rule": AgpsGating, "rare_rank": 20, "mu1": 60, "mu2": 8}
+AGPS = {
+    "rule": AgpsGating, "counts": torch.arange(VOCABULARY).flip(0), "rare_rank": 20, "mu1": 60, "mu2": 8,
+}  # fmt: skip
 PAIRS = [
     ("agps", DistributedDataParallel), ("tied", fsdp), ("untied", fsdp), ("tied", sharded),
     ("untied", sharded),
@@ -50,20 +49,17 @@ PAIRS = [
 
 def train(kind, wrap, updates=range(UPDATES), state=None):
     """The parameters, whole, and the counts after some updates from a state of the same kind."""
-    model = MODELS[kind]().double()
-    is_agps = kind == "agps"
-    gated = gated_head(
-        model, **({**AGPS, "counts": torch.arange(VOCABULARY).flip(0)} if is_agps else AGG)
-    )
+    model, (rank, workers) = MODELS[kind]().double(), rank_and_workers()
+    gated = gated_head(model, **(AGPS if kind == "agps" else {}))
     if state is not None:
         model.load_state_dict(state["weights"])
         gated.load_state_dict(state["counts"])
     wrapped = wrap(model)
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.5)
     # AGPS asks what is in a micro-batch: those of one worker are as those of two workers
-    parts = 2 if is_agps and WORKERS == 1 else 1
+    parts = 2 if kind == "agps" and workers == 1 else 1
     for update in updates:
-        rows = {name: tensor[RANK::WORKERS] for name, tensor in batch(ROWS, seed=update).items()}
+        rows = {name: tensor[rank::workers] for name, tensor in batch(ROWS, seed=update).items()}
         for part in range(parts):
             given = {name: tensor[part::parts] for name, tensor in rows.items()}
             (wrapped(**given).loss / parts).backward()
@@ -100,15 +96,15 @@ def listen_to_fsdp():
 
 def train_by_trainer(folder, resume=None, is_sharded=False):
     """As `train`, by Trainer; for two workers, half of the examples in a batch."""
-    model = untied()
-    gated = gated_head(model, **AGG)
+    model, (_, workers) = untied(), rank_and_workers()
+    gated = gated_head(model)
     config = {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
-    more = {"ddp_backend": "gloo"} if WORKERS > 1 else {}
+    more = {"ddp_backend": "gloo"} if workers > 1 else {}
     if is_sharded:
         listen_to_fsdp()
         more |= {"fsdp": True, "fsdp_config": config, "save_strategy": "no"}
     training = trainer(
-        model, folder, gated, dataset(ROWS * UPDATES), per_device_train_batch_size=ROWS // WORKERS, learning_rate=0.1,
+        model, folder, gated, dataset(ROWS * UPDATES), per_device_train_batch_size=ROWS // workers, learning_rate=0.1,
         gradient_accumulation_steps=2, optim="sgd", num_train_epochs=2, save_steps=UPDATES // 2,
         **{"save_strategy": "steps", **more},
     )  # fmt: skip
@@ -124,46 +120,36 @@ def parallel_in_tensors(is_told):
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-    model, mesh = untied(), dist.init_device_mesh("cpu", (1, WORKERS), mesh_dim_names=("dp", "tp"))
+    mesh = dist.init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("dp", "tp"))
+    model = untied()
     plan = {"model.layers.0.mlp.gate_proj": ColwiseParallel(output_layouts=Replicate())}
     plan["model.layers.0.mlp.up_proj"] = ColwiseParallel(output_layouts=Replicate())
     parallelize_module(model, mesh["tp"], plan)
     group = mesh["dp"].get_group() if is_told else None
-    gated, given = gated_head(model, **AGG, process_group=group), batch(ROWS)
+    gated, given = gated_head(model, process_group=group), batch(ROWS)
     model(**given).loss.backward()
     gated.commit_update()
     return gated.gating.counter.appearances.sum() == given["labels"][:, 1:].numel()
 
 
-def main(folder):
-    """Results by kind for one worker; for several, lists of them by kind."""
-    if WORKERS == 1:
-        results = {kind: train(kind, lambda model: model) for kind in MODELS}
-        results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
-        assert torch._dynamo.utils.counters["stats"]["unique_graphs"], "nothing was compiled"
-        results["Trainer"] = train_by_trainer(f"{folder}/{WORKERS}")
-    else:
-        dist.init_process_group("gloo")
-        results = [(kind, train(kind, way)) for kind, way in PAIRS]
-        half = train("untied", sharded, range(UPDATES // 2))
-        resumed = train("untied", sharded, range(UPDATES // 2, UPDATES), half)
-        results.append(("untied", resumed))
-        for checkpoint in (None, f"{folder}/run/checkpoint-{UPDATES // 2}"):
-            results.append(("Trainer", train_by_trainer(f"{folder}/run", checkpoint)))
-        results.append(("Trainer", train_by_trainer(folder, is_sharded=True)))
-        assert parallel_in_tensors(is_told=True)
-        try:
-            parallel_in_tensors(is_told=False)
-        except UserError as error:
-            assert "expected process_group of the rule, the workers with batches" in str(error)
-        else:
-            raise AssertionError("the same batch was counted twice")
-        dist.destroy_process_group()
-    if RANK == 0:
-        torch.save(results, Path(folder) / f"{WORKERS}.pt")
+def train_alone(folder):
+    """Results by kind."""
+    results = {kind: train(kind, lambda model: model) for kind in MODELS}
+    results["compiled"] = train("tied", lambda model: torch.compile(model, backend="aot_eager"))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"], "nothing was compiled"
+    return results | {"Trainer": train_by_trainer(folder / "alone")}
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main(sys.argv[1])
-    os._exit(0)  # the threads of gloo may not end by themselves
+def train_together(folder):
+    """Saves pairs of kind and result."""
+    results = [(kind, train(kind, way)) for kind, way in PAIRS]
+    half = train("untied", sharded, range(UPDATES // 2))
+    results.append(("untied", train("untied", sharded, range(UPDATES // 2, UPDATES), half)))
+    for checkpoint in (None, f"{folder}/run/checkpoint-{UPDATES // 2}"):
+        results.append(("Trainer", train_by_trainer(f"{folder}/run", checkpoint)))
+    results.append(("Trainer", train_by_trainer(folder, is_sharded=True)))
+    assert parallel_in_tensors(is_told=True)
+    with pytest.raises(UserError, match="expected process_group of the rule, the workers with bat"):
+        parallel_in_tensors(is_told=False)
+    if dist.get_rank() == 0:
+        torch.save(results, folder / "together.pt")

@@ -123,7 +123,7 @@ def compared(model, target=None):
     z, head = seen["z"], model.get_output_embeddings()
     y = targets(z) if target is None else target
     other = targets(step(model, 1)[2]["z"])
-    gated = gated_head(model, rare_fraction=0.3, excluded=torch.zeros(VOCABULARY).bool())
+    gated = gated_head(model, excluded=torch.zeros(VOCABULARY).bool())
     ones, counter = torch.ones(VOCABULARY), gated.gating.counter
     by_counts = gated.gating.gates
     gated.gating.gates = lambda target: Gates(ones.bool(), ones, ones)

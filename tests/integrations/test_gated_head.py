@@ -139,7 +139,7 @@ def test_everything_but_training_steps_is_untouched(way, is_half):
     expected = gradients(model, model(**given).loss)
     before = [*model.state_dict()], vars(model).copy(), vars(model.lm_head).copy()
     logits = model.eval()(**given).logits
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     assert model(**given).logits.equal(logits)
     model.train()
     assert model(input_ids=given["input_ids"]).logits.equal(logits)
@@ -172,7 +172,7 @@ def test_everything_but_training_steps_is_untouched(way, is_half):
     found = gradients(used, used(**given).loss)
     assert_close(found, expected, rtol=is_half * 0.05, atol=is_half * 0.05)
     assert not gated.gating.counter.current.any()
-    own = gated_head(used, rare_fraction=0.3)
+    own = gated_head(used)
     used(**given).loss.backward()
     own.commit_update()
     assert own.gating.counter.updates == 1 and not gated.gating.counter.current.any()
@@ -183,7 +183,7 @@ def test_everything_but_training_steps_is_untouched(way, is_half):
 def test_a_training_step_without_labels_is_told(caplog):
     """Its loss may be computed outside, where it would not be gated without a word."""
     model, given = gpt2(), batch()
-    gated_head(model, rare_fraction=0.3)
+    gated_head(model)
     model.eval()(input_ids=given["input_ids"])
     model.train()(**given)
     assert "GatedHead" not in caplog.text
@@ -195,7 +195,7 @@ def test_a_training_step_without_labels_is_told(caplog):
 def test_an_early_exit_after_the_forward_pass_is_refused():
     """Its targets are not known; by the line of the message, it is gated."""
     model, given = untied(), batch()
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     with pytest.raises(UserError, match="call of the output layer after the forward pass"):
         model.lm_head(model.model(given["input_ids"]).last_hidden_state)
     for expected in (None, torch.ones(VOCABULARY), torch.zeros(VOCABULARY)):
@@ -233,7 +233,7 @@ def test_a_second_head_has_its_own_weight():
         model.__class__, model.second = TwoHeads, nn.Linear(16, VOCABULARY, bias=False)
         model.second.load_state_dict({"weight": model.lm_head.weight})
         if is_gated:
-            gated = gated_head(model, rare_fraction=0.3)
+            gated = gated_head(model)
             model(**given)
             gated.commit_update()
         rows[is_gated] = gradients(model, model(**given).loss)
@@ -243,26 +243,26 @@ def test_a_second_head_has_its_own_weight():
 
     model = gpt2()
     model.__class__, model.second = TwoHeads, model.lm_head
-    gated_head(model, rare_fraction=0.3)
+    gated_head(model)
     with pytest.raises(UserError, match="second call of the output layer in a forward pass"):
         model(**given)
     model = untied()
     spectral = parametrizations.spectral_norm(model.model.layers[0].self_attn.q_proj)
     before = copy.deepcopy(spectral.state_dict())
-    gated_head(model, rare_fraction=0.3)
+    gated_head(model)
     assert_close(spectral.state_dict(), before, rtol=0, atol=0)  # to read its weight changes it
     model = gpt2()
     model.second = nn.Linear(16, VOCABULARY, bias=False)
     model.second.weight = model.lm_head.weight
     with pytest.raises(UserError, match="found the weight of the output layer in second"):
-        gated_head(model, rare_fraction=0.3)
+        gated_head(model)
 
 
 def test_labels_of_weight_0_are_told(caplog):
     """They are counted, though no row of W is pulled where they are."""
     for weight, told in ((1, 0), (0, 1)):
         model, given = gpt2(), batch()
-        gated_head(model, rare_fraction=0.3)
+        gated_head(model)
         weights = torch.ones(VOCABULARY).index_fill(0, torch.tensor([7]), weight)
         logits, target = model(**given).logits[:, :-1].flatten(0, 1), given["labels"][:, 1:]
         F.cross_entropy(logits, target.flatten(), weights).backward()
@@ -273,7 +273,7 @@ def test_labels_shifted_by_the_caller_and_given_by_position():
     model, given = gpt2(), batch(ignored=[(1, 4)])
     target = F.pad(given["labels"], (0, 1), value=-100)[:, 1:].contiguous()
     counts = target[target != -100].bincount(minlength=VOCABULARY)
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     for positions, more in (
         ((), {**given, "shift_labels": target}),
         ((given["input_ids"], *[None] * 7, given["labels"]), {}),
@@ -289,7 +289,7 @@ def test_labels_of_the_last_positions(is_shifted):
     model, given = untied().double(), batch(ignored=[(1, 9)])
     kept, target = given["labels"][:, -5:], F.pad(given["labels"], (0, 1), value=-100)[:, -5:]
     more = {"shift_labels": target.contiguous()} if is_shifted else {}
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     model(**batch(seed=1))
     gated.commit_update()
     gates, features = gated.gating.gates(target), []
@@ -341,13 +341,13 @@ def test_peft(kind, options):
         model.add_adapter("second", peft.LoraConfig(target_modules=["q_proj"]))
         model.set_adapter("second")
     if kind != "trained":
-        gated_head(model, rare_fraction=0.3)
+        gated_head(model)
         with pytest.raises(UserError, match="modules_to_save of the active adapter"):
             model(**batch())
         return
     own = model(**batch()).loss
     expected = gradients(model, own)
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     for seed in (1, 0):
         loss = model(**batch(seed=seed)).loss
         found = gradients(model, loss)

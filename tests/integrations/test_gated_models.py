@@ -98,7 +98,7 @@ def qwen2_audio():
 )  # fmt: skip
 def test_refused_in_the_first_step(make, change, more, message):
     model = make()
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     if change is not None:
         change(model)
     with pytest.raises(UserError, match=message):
@@ -110,7 +110,7 @@ def test_refused_in_the_first_step(make, change, more, message):
 def test_workers_with_the_same_batch_are_asked_for(monkeypatch):
     """As those of a tensor-parallel model, whose counts would be summed."""
     model = untied()
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     model.model.embed_tokens.weight.device_mesh = "tp"
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     with pytest.raises(UserError, match="expected process_group of the rule"):
@@ -122,13 +122,13 @@ def test_workers_with_the_same_batch_are_asked_for(monkeypatch):
 def test_labels_that_do_not_tell_the_alignment_do_not_decide_it():
     """No label at all, and a loss without labels; then a run of one token, of which the end tells."""
     model, given = build_model(Aligned), batch()
-    gated_head(model, rare_fraction=0.3)
+    gated_head(model)
     same = torch.full_like(given["labels"], 3)
     model(given["input_ids"], torch.full_like(same, -100)).logits.logsumexp(-1).sum().backward()
     with pytest.raises(UserError, match=r"predicts label t; expected t \+ 1"):
         model(given["input_ids"], same).loss.backward()
     model = gpt2()
-    gated_head(model, rare_fraction=0.3)
+    gated_head(model)
     log_probs = model(**given).logits.log_softmax(-1)
     (log_probs.exp() * log_probs).sum().backward()  # an entropy, of no label
     model(**given).loss.backward()
@@ -137,7 +137,7 @@ def test_labels_that_do_not_tell_the_alignment_do_not_decide_it():
 def test_an_update_has_one_step_and_an_end(caplog):
     """A second step of the optimizer is refused, also without a callback; a large β₂ is told once."""
     model = gpt2()
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     with pytest.raises(UserError, match="found no step of the model with labels"):
         gated.commit_update()
     others = torch.optim.AdamW(gpt2().parameters())
@@ -186,7 +186,7 @@ def test_a_tokenizer_says_what_is_excluded():
         (processor, {}, [1, 3]),
         (tokenizer, {"excluded": torch.arange(VOCABULARY) == 3}, [1]),
     ):
-        gated = gated_head(gpt2(), rare_fraction=0.3, tokenizer=given, **more)
+        gated = gated_head(gpt2(), tokenizer=given, **more)
         assert (~gated.gating.excluded).nonzero().flatten().tolist() == expected
     with pytest.raises(UserError, match="found the token 7 beyond the 7 rows"):
         gated_head(gpt2(vocab_size=7), tokenizer=tokenizer)

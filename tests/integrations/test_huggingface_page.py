@@ -72,7 +72,7 @@ def test_muon_with_trainer(tmp_path):
         names["train"] = dataset()
         exec(program, names)
         training = names["trainer"]
-        training.add_callback(gated_head(model, rare_fraction=0.3, window=3))
+        training.add_callback(gated_head(model, window=3))
         before = [parameter.detach().clone() for parameter in model.parameters()]
         training.train(resume_from_checkpoint=resume)
         after = list(model.parameters())

@@ -69,7 +69,7 @@ def test_sft_trainer(options, tmp_path):
     found = []
     for kind in (trl.SFTTrainer, OfLogits):
         training = sft_trainer(kind, tmp_path, **options)
-        gated = gated_head(training.model, rare_fraction=0.3, window=3)
+        gated = gated_head(training.model, window=3)
         training.add_callback(gated)
         training.train()
         counter = gated.gating.counter
@@ -152,7 +152,7 @@ def test_trainers_of_preferences_and_rewards(make, tmp_path, monkeypatch):
     for is_literal in (False, True):
         completions.clear()
         training = make(untied(), tmp_path, completions)
-        gated = gated_head(training.model, rare_fraction=0.3, window=4)
+        gated = gated_head(training.model, window=4)
         callback, rule = gated, gated.gating
         if is_literal:
             gated.remove()
@@ -171,7 +171,7 @@ def test_sft_trainer_around_the_gates_is_refused(tmp_path):
     """It replaces the forward pass of a model with gates by its own."""
     trl = pytest.importorskip("trl")
     model = untied()
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     training = sft_trainer(trl.SFTTrainer, tmp_path, model)
     training.add_callback(gated)
     with pytest.raises(UserError, match="found no step of the model with labels"):
@@ -185,7 +185,7 @@ def test_a_temperature_of_fused_heads_is_refused():
     model = untied()
     model.lm_head.weight.data *= 50
     add_fused_lm_head(model, temperature=0.7)
-    gated_head(model, rare_fraction=0.3)
+    gated_head(model)
     ids = torch.stack([row["input_ids"] for row in dataset(2)])
     with pytest.raises(UserError, match="in TRL's fused head"):
         model(input_ids=ids, labels=ids, fused_lm_head=True)

@@ -83,7 +83,7 @@ def test_log_unigram_is_trained_with(make, way):
         peft = pytest.importorskip("peft")
         config = peft.LoraConfig(target_modules=r".*\.0\..*proj", modules_to_save=["lm_head"])
         model = peft.get_peft_model(model, config)
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     before = model.get_output_embeddings().weight.detach().clone()
     for seed in range(2):

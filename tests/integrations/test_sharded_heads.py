@@ -17,7 +17,7 @@ def train(model, share=slice(None), **options):
     """The parameters and the counts after some updates with a part of each batch, float64."""
     from torch.distributed.tensor.parallel import loss_parallel
 
-    gated = gated_head(model, rare_fraction=0.3, window=2, **options)
+    gated = gated_head(model, window=2, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for update in range(UPDATES):
         given = {name: one[share] for name, one in batch(ROWS, seed=update).items()}

@@ -54,7 +54,7 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
     """transformers alone loads the same model, unless its class has no place for the log-unigram
     bias. It is measured in float32 whatever it was saved in."""
     model, folder = MODELS[kind](), tmp_path / "model"
-    gated_head(model, rare_fraction=0.3, window=5)
+    gated_head(model, window=5)
     ids = torch.arange(40).view(2, 20)
     model(input_ids=ids, labels=ids).loss.backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()

@@ -14,17 +14,9 @@ from torch.testing import assert_close
 from agg_fairseq.errors import UserError
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations import transformers as integration
-from tests.conftest import run_command
 from tests.integrations import sharding
-from tests.small_transformers import (
-    VOCABULARY,
-    batch,
-    dataset,
-    gated_head,
-    gpt2,
-    trainer,
-    word_tokenizer,
-)
+from tests.processes import run_processes
+from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +30,7 @@ def test_trainer_counts_one_slot_per_update(tmp_path):
     """22 examples in batches of 2, 3 of them per update, the last update of an epoch with 2: 4
     updates per epoch. Validation and a skipped update are not counted."""
     model = gpt2()
-    gated = gated_head(model, rare_fraction=0.2)
+    gated = gated_head(model)
     training = trainer(model, tmp_path, gated, num_train_epochs=1)
     training.train()
     counter = gated.gating.counter
@@ -56,7 +48,7 @@ def test_the_window_of_an_epoch_is_bounded(tmp_path, monkeypatch, window):
     """12 updates in at most 5 slots, of 3 updates each; a window that is given has one for each."""
     monkeypatch.setattr(integration, "MOST_EPOCH_SLOTS", 5)
     model = gpt2()
-    gated = gated_head(model, rare_fraction=0.2, window=window)
+    gated = gated_head(model, window=window)
     arguments = {"gradient_accumulation_steps": 1, "max_steps": 13}
     trainer(model, tmp_path, gated, dataset(24), **arguments).train()
     counter = gated.gating.counter
@@ -78,7 +70,7 @@ def test_losses_of_trainer_and_of_the_user_are_gated(tmp_path):
     for kind in ("plain", "gates of 1", "Trainer's", "user's"):
         model, gated = gpt2(), None
         if kind != "plain":
-            gated = gated_head(model, rare_fraction=0.3, window=3)
+            gated = gated_head(model, window=3)
         if kind == "gates of 1":
             gated.gating.gates = lambda target: None
         training = trainer(model, tmp_path, gated, label_smoothing_factor=0.1 * (kind != "user's"))
@@ -97,7 +89,7 @@ def test_batches_of_trainer_are_its_own(tmp_path, kind):
     """For a teacher, by name, and for a generation; also where the labels are taken out of them, and
     where a loader has no `collate_fn`."""
     model, teacher = gpt2(), gpt2().eval()
-    gated = gated_head(model, rare_fraction=0.3, window=3)
+    gated = gated_head(model, window=3)
 
     class Training(transformers.Trainer):
         def get_train_dataloader(self):
@@ -125,57 +117,13 @@ def test_batches_of_trainer_are_its_own(tmp_path, kind):
         batch = {name: torch.stack([one[name] for one in examples]) for name in examples[0]}
         return transformers.BatchEncoding(batch)
 
-    arguments = transformers.TrainingArguments(
-        str(tmp_path), use_cpu=True, report_to=[], save_strategy="no", max_steps=2
-    )
-    training = Training(
-        model, arguments, train_dataset=dataset(), data_collator=collate, callbacks=[gated]
-    )
+    training = trainer(model, tmp_path, gated, max_steps=2)
+    training.__class__, training.data_collator = Training, collate
     training.train()
     assert gated.gating.counter.updates == 2
     batch = integration._remembering_collate(collate, dataset())
     sent = pickle.loads(pickle.dumps(batch))  # from a worker of the loader
     assert type(sent) is type(batch) and sent.pop("labels").equal(sent.input_ids)
-
-
-def test_sft_trainer_of_trl(tmp_path):
-    """With the loss of the model or of the user; its own never forms the logits."""
-    trl = pytest.importorskip("trl", reason="needs trl: pip install trl==1.16.0")
-    datasets = pytest.importorskip("datasets")
-
-    class OwnLoss(trl.SFTTrainer):
-        compute_loss = transformers.Trainer.compute_loss
-
-    tokens = [f"w{index}" for index in range(VOCABULARY)]
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=word_tokenizer([*tokens[1:], "<unk>"]), eos_token="w1", pad_token="w2"
-    )
-    examples = [{"input_ids": one["input_ids"].tolist()} for one in dataset()]
-    trained = {}
-    for kind in ("plain", "gates of 1", "agg", "user's", "fused"):
-        model, made = gpt2(), trl.SFTTrainer if kind in ("user's", "fused") else OwnLoss
-        gated = None if kind == "plain" else gated_head(model, rare_fraction=0.3)
-        if kind == "gates of 1":
-            gated.gating.gates = lambda target: None
-        arguments = trl.SFTConfig(
-            output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", learning_rate=0.01,
-            per_device_train_batch_size=2, num_train_epochs=2, gradient_checkpointing=False,
-        )  # fmt: skip
-        training = made(
-            model, arguments, train_dataset=datasets.Dataset.from_list(examples),
-            processing_class=tokenizer, callbacks=[gated] if gated else [],
-            compute_loss_func=smoothed if kind == "user's" else None,
-        )  # fmt: skip
-        if kind == "fused":
-            with pytest.raises(UserError, match="found no step of the model with labels"):
-                training.train()
-        else:
-            training.train()
-            trained[kind] = model.lm_head.weight.detach()
-            assert gated is None or gated.gating.counter.updates == 11
-    assert trained["gates of 1"].equal(trained["plain"])
-    assert (trained["agg"] - trained["plain"]).abs().max() > 0.01
-    assert (trained["user's"] - trained["agg"]).abs().max() > 0.01
 
 
 @pytest.mark.slow
@@ -184,7 +132,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 
     def trained(**more):
         model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
-        gated = gated_head(model, rare_fraction=0.2)
+        gated = gated_head(model)
         training = trainer(
             model, tmp_path / "run", gated, save_strategy="steps", save_steps=5,
             restore_callback_states_from_checkpoint=bool(more),
@@ -211,7 +159,7 @@ def test_trainer_resumes_bit_for_bit(tmp_path, caplog):
 @pytest.mark.parametrize("kind", ["another model", "removed", "not a callback"])
 def test_trainer_refuses_another_model(tmp_path, kind):
     model = gpt2()
-    gated = gated_head(model, rare_fraction=0.2)
+    gated = gated_head(model)
     trained = gpt2() if kind == "another model" else model
     words = "of the model that GatedHead was made with"
     if kind == "removed":
@@ -226,7 +174,7 @@ def test_accumulation_of_accelerate():
     """`commit_update` may follow each micro-batch, as the step of accelerate's optimizer does."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = gpt2()
-    gated = gated_head(model, rare_fraction=0.3)
+    gated = gated_head(model)
     wrapped, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for seed in range(4):
         with accelerator.accumulate(wrapped):
@@ -242,11 +190,8 @@ def test_accumulation_of_accelerate():
 def test_several_workers_and_compiled_models_train_as_one(tmp_path):
     """DDP, FSDP and FSDP2 in float64, Trainer with DDP and with `fsdp`, and a resume of each;
     torch.compile."""
-    sharding.main(tmp_path)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
-    run_command("python", *launcher, "-m", "tests.integrations.sharding", tmp_path)
-    alone = torch.load(tmp_path / "1.pt", weights_only=True)
-    together = torch.load(tmp_path / "2.pt", weights_only=True)
+    alone = sharding.train_alone(tmp_path)
+    run_processes(sharding.train_together, 2, tmp_path, tmp_path)
 
     def assert_same(found, expected, tolerance):
         assert_close({**found["weights"]}, {**expected["weights"]}, rtol=tolerance, atol=tolerance)
@@ -254,7 +199,7 @@ def test_several_workers_and_compiled_models_train_as_one(tmp_path):
     assert_same(alone["compiled"], alone["tied"], 1e-12)
     with pytest.raises(AssertionError):
         assert_same(alone["agps"], alone["tied"], 1e-3)
-    for kind, found in together:
+    for kind, found in torch.load(tmp_path / "together.pt", weights_only=True):
         assert_same(found, alone[kind], 1e-5 if kind == "Trainer" else 1e-12)
         for name in ("slots", "bytes") if kind != "agps" else ():
             states = [one["counts"]["counter._extra_state"][0] for one in (found, alone[kind])]
