@@ -46,24 +46,21 @@ def targets():
 
 
 def problem(given=""):
-    """Features, output embedding, bias, targets and further arguments, in float64 on the CPU."""
+    """Features, output embedding and bias, and the other arguments, in float64 on the CPU."""
     h, w = torch.randn(B, STEPS, D).double(), torch.randn(V, D).double() * 0.2
-    y, more = targets(), {"ignore_index": IGNORED}
+    more = {"y": targets(), "ignore_index": IGNORED}
     if "gates" in given:
         more["gates"] = Gates(torch.rand(V) < 0.4, torch.rand(V), torch.rand(V))
     if "position_weight" in given:
         more["position_weight"] = torch.rand(B, STEPS).double()
     leaves = [h, w, torch.randn(V).double()] if "bias" in given else [h, w]
-    return leaves, y, more
+    return leaves, more
 
 
-def gradients(loss_function, leaves, y, more, device, dtype, scale=1.0):
+def gradients(loss_function, leaves, more, device, dtype, scale=1.0):
     """The gradients of a loss that is multiplied by `scale` in its backward pass, on the CPU."""
-    more = there(more, device)
     leaves = [leaf.detach().to(device, dtype, copy=True).requires_grad_() for leaf in leaves]
-    if len(leaves) > 2:
-        more["bias"] = leaves[2]
-    (loss_function(*leaves[:2], y.to(device), **more) * scale).backward()
+    (loss_function(*leaves, **there(more, device)) * scale).backward()
     return [leaf.grad.double().cpu() / scale for leaf in leaves]
 
 
@@ -72,13 +69,20 @@ def errors(found, exact):
     return [((one - other).norm() / other.norm()).item() for one, other in pairs]
 
 
-def ours(h, w, y, **more):
-    return gated(h, w, y, **more).loss
+def assert_exact(loss_function, oracle, leaves, more, device, dtype):
+    leaves = [leaf.to(dtype).double() for leaf in leaves]
+    exact = gradients(oracle, leaves, more, "cpu", torch.float64)
+    found = gradients(loss_function, leaves, more, device, dtype, 128.0)
+    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
 
 
-def naive(h, w, y, **more):
+def ours(h, w, bias=None, *, y, **more):
+    return gated(h, w, y, bias=bias, **more).loss
+
+
+def naive(h, w, bias=None, *, y, **more):
     candidates = previous_tokens(y, IGNORED) if "ul_alpha" in more else None
-    return naive_gated_cross_entropy(h, w, y, candidates=candidates, **more)
+    return naive_gated_cross_entropy(h, w, y, bias=bias, candidates=candidates, **more)
 
 
 @pytest.fixture(params=["one chunk", "chunks"])
@@ -93,27 +97,24 @@ def sizes(request, monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_gated_loss(case, dtype, sizes, device):
     options, given = CASES[case]
-    leaves, y, more = problem(given)
-    leaves = [leaf.to(dtype).double() for leaf in leaves]
-    exact = gradients(naive, leaves, y, more | options, "cpu", torch.float64)
-    found = gradients(ours, leaves, y, more | options, device, dtype, 128.0)
-    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+    leaves, more = problem(given)
+    assert_exact(ours, naive, leaves, more | options, device, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast(dtype, device):
     if device == "cpu" and dtype == torch.float16:
         pytest.skip("autocast of this CPU")
-    leaves, y, more = problem("gates")
-    exact = gradients(naive, leaves, y, more, "cpu", torch.float64)
+    leaves, more = problem("gates")
+    exact = gradients(naive, leaves, more, "cpu", torch.float64)
     with torch.autocast(device, dtype):
-        found = gradients(ours, leaves, y, more, device, torch.float32)
+        found = gradients(ours, leaves, more, device, torch.float32)
     assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
 
 
 def test_no_larger_errors_than_the_plain_loss(device):
     """Logits of up to 60, as a trained model has them: the plain loss rounds them to bfloat16."""
-    leaves, y, more = problem()
+    leaves, more = problem()
     leaves = [(leaves[0] * 5).bfloat16().double(), (leaves[1] * 1.5).bfloat16().double()]
 
     def plain(h, w, y, ignore_index):
@@ -124,9 +125,9 @@ def test_no_larger_errors_than_the_plain_loss(device):
             reduction="sum",
         )
 
-    exact = gradients(plain, leaves, y, more, "cpu", torch.float64)
+    exact = gradients(plain, leaves, more, "cpu", torch.float64)
     found, others = (
-        errors(gradients(loss, leaves, y, more, device, torch.bfloat16), exact)
+        errors(gradients(loss, leaves, more, device, torch.bfloat16), exact)
         for loss in (ours, plain)
     )
     assert found[0] <= others[0] and found[1] <= others[1]
@@ -148,19 +149,16 @@ def test_cosine_regularizer(dtype, device):
 # F²-Softmax
 
 
-LAYOUTS = {
-    "by frequency": lambda class_ids: class_ids,
-    "shuffled": lambda class_ids: class_ids.roll(700),
-}
+def classes_of_tokens():
+    return f2.mefmax((1e6 / torch.arange(1.0, V + 1)).long())
 
 
-def factorized(layout="by frequency"):
-    counts = (1e6 / torch.arange(1.0, V + 1)).long()
-    return LAYOUTS[layout](f2.mefmax(counts))
+def factorized(h, w, u, *, y, class_ids, **more):
+    return factorized_cross_entropy(h, w, u, y, TokenClasses.of(class_ids), **more).loss
 
 
-def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
-    log_p = f2.joint_log_prob(h, w, u, classes).flatten(0, 1)
+def joint(h, w, u, *, y, class_ids, ignore_index, label_smoothing):
+    log_p = f2.joint_log_prob(h, w, u, TokenClasses.of(class_ids)).flatten(0, 1)
     kept = y.flatten() != ignore_index
     nll = F.nll_loss(log_p, y.flatten(), ignore_index=ignore_index, reduction="sum")
     share = label_smoothing / V
@@ -169,44 +167,27 @@ def joint(h, w, y, *, u, classes, ignore_index, label_smoothing=0.0):
 
 @pytest.mark.parametrize("dtype", LARGEST_ERROR)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shift", [0, 700], ids=["by frequency", "shuffled"])
 @pytest.mark.parametrize("merged", [0, 2**16, 2**26])
-def test_factorized_cross_entropy(layout, smoothing, merged, dtype, sizes, device, monkeypatch):
+def test_factorized_cross_entropy(shift, smoothing, merged, dtype, sizes, device, monkeypatch):
     monkeypatch.setitem(f2.cross_entropy.MERGED_LOGITS, device, merged)
-    class_ids = factorized(layout)
-    (h, w), y, options = problem()
-    leaves = [h, w, torch.randn(int(class_ids.max()) + 1, D).double() / 8]
-    leaves = [leaf.to(dtype).double() for leaf in leaves]
-    options["label_smoothing"] = smoothing
-
-    def both(loss, place, dtype, scale):
-        h, w, u = (leaf.detach().to(place, dtype, copy=True).requires_grad_() for leaf in leaves)
-        classes = TokenClasses.of(class_ids.to(place))
-        (loss(h, w, u, y.to(place), classes) * scale).backward()
-        return [leaf.grad.double().cpu() / scale for leaf in (h, w, u)]
-
-    exact = both(
-        lambda h, w, u, y, classes: joint(h, w, y, u=u, classes=classes, **options),
-        "cpu", torch.float64, 1.0,
-    )  # fmt: skip
-    found = both(
-        lambda h, w, u, y, classes: factorized_cross_entropy(h, w, u, y, classes, **options).loss,
-        device, dtype, 128.0,
-    )  # fmt: skip
-    assert max(errors(found, exact)) < LARGEST_ERROR[dtype]
+    (h, w), more = problem()
+    class_ids = classes_of_tokens().roll(shift)
+    u = torch.randn(int(class_ids.max()) + 1, D).double() / 8
+    more |= {"class_ids": class_ids, "label_smoothing": smoothing}
+    assert_exact(factorized, joint, (h, w, u), more, device, dtype)
 
 
 # Updates, states, bits and waits
 
 
-def rules():
-    counts = torch.randint(0, 50, (V,))
-    return {
-        "mle": lambda: Gating(V),
-        "agg": lambda: AggGating(V, rare_fraction=0.3, window=3),
-        "agg alpha": lambda: AggGating(V, alpha=0.05, window=3, count_current_batch=True),
-        "agps": lambda: AgpsGating(V, rare_rank=2000, counts=counts),
-    }
+RULES = {
+    "mle": lambda: Gating(V),
+    "agg": lambda: AggGating(V, rare_fraction=0.3, window=3),
+    "agg alpha": lambda: AggGating(V, alpha=0.05, window=3, count_current_batch=True),
+    "agps": lambda: AgpsGating(V, rare_rank=2000, counts=7 * torch.arange(V) % 50),
+}
+EACH_RULE = pytest.mark.parametrize("make", RULES.values(), ids=RULES)
 
 
 def trained(gating, device, updates, weight=None, start=0):
@@ -228,9 +209,8 @@ def trained(gating, device, updates, weight=None, start=0):
     return losses, weight
 
 
-@pytest.mark.parametrize("name", ["mle", "agg", "agg alpha", "agps"])
-def test_updates_on_the_gpu_are_those_of_the_cpu(name, device):
-    make = rules()[name]
+@EACH_RULE
+def test_updates_on_the_gpu_are_those_of_the_cpu(make, device):
     results = []
     for place in ("cpu", device):
         gating = make()
@@ -246,7 +226,7 @@ def test_updates_on_the_gpu_are_those_of_the_cpu(name, device):
 
 @pytest.mark.parametrize("order", ["loaded on the device", "loaded, then moved"])
 def test_a_state_goes_on_where_it_was_saved(order, device, tmp_path):
-    make = rules()["agg"]
+    make = RULES["agg"]
     whole, first = make(), make()
     expected, _ = trained(whole, device, 6)
     _, weight = trained(first, device, 4)
@@ -267,16 +247,16 @@ def test_a_state_goes_on_where_it_was_saved(order, device, tmp_path):
 @pytest.mark.parametrize("case", ["mle", "smoothing", "all"])
 def test_deterministic(case, device, deterministic):
     options, given = CASES[case]
-    leaves, y, more = problem(given)
+    leaves, more = problem(given)
     first, second = (
-        gradients(ours, leaves, y, more | options, device, torch.float32) for _ in range(2)
+        gradients(ours, leaves, more | options, device, torch.float32) for _ in range(2)
     )
     assert all(map(torch.equal, first, second))
 
 
 def test_f2_and_cosreg_are_deterministic(device, deterministic):
-    layer, h, y = FactorizedSoftmax(D, factorized()).to(device), torch.randn(B, STEPS, D), targets()
-    results = []
+    layer = FactorizedSoftmax(D, classes_of_tokens()).to(device)
+    h, y, results = torch.randn(B, STEPS, D), targets(), []
     for _ in range(2):
         layer.zero_grad()
         features = h.to(device).requires_grad_()
@@ -310,9 +290,9 @@ def waits(device):
     return count
 
 
-@pytest.mark.parametrize("name", ["mle", "agg", "agg alpha", "agps"])
-def test_nothing_waits_between_forward_and_backward(name, device, waits):
-    gating, training_loss = rules()[name]().to(device), TrainingLoss(ul_alpha=0.5)
+@EACH_RULE
+def test_nothing_waits_between_forward_and_backward(make, device, waits):
+    gating, training_loss = make().to(device), TrainingLoss(ul_alpha=0.5)
     trained(gating, device, 3)
     h, y = torch.randn(B, STEPS, D, device=device), targets().to(device)
     weight = torch.randn(V, D, device=device, requires_grad=True)
@@ -327,7 +307,7 @@ def test_nothing_waits_between_forward_and_backward(name, device, waits):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_nothing_waits_in_f2_softmax(smoothing, device, waits):
-    layer, y = FactorizedSoftmax(D, factorized()).to(device), targets().to(device)
+    layer, y = FactorizedSoftmax(D, classes_of_tokens()).to(device), targets().to(device)
     h = torch.randn(B, STEPS, D, device=device, requires_grad=True)
     inputs = (h, layer.weight, layer.class_weight, y, layer.classes)
     options = {"ignore_index": IGNORED, "label_smoothing": smoothing}
