@@ -56,15 +56,6 @@ def gated_head(model, rule=AggGating, tokenizer=None, **options):
     return GatedHead(model, rule(vocabulary, **options), tokenizer=tokenizer)
 
 
-def cast_bfloat16(model):
-    """By accelerate, which replaces `forward`."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(cpu=True, mixed_precision="bf16").prepare(model)
-
-
 def gradients(model, loss):
     """Of the parameters that have one."""
     model.zero_grad()
@@ -94,9 +85,8 @@ def batch(rows=3, length=12, ignored=(), seed=0):
     −100."""
     generator = torch.Generator().manual_seed(seed)
     weights = 1 / torch.arange(1, VOCABULARY + 1.0)
-    ids = torch.multinomial(weights, rows * length, replacement=True, generator=generator).view(
-        rows, length
-    )
+    drawn = torch.multinomial(weights, rows * length, replacement=True, generator=generator)
+    ids = drawn.view(rows, length)
     labels = ids.clone()
     for row, position in ignored:
         labels[row, position] = -100
@@ -118,10 +108,5 @@ def trainer(model, folder, gated=None, examples=None, **options):
     }  # fmt: skip
     arguments = TrainingArguments(**{**given, **options})
     examples = dataset() if examples is None else examples
-    return Trainer(
-        model,
-        arguments,
-        train_dataset=examples,
-        eval_dataset=examples,
-        callbacks=[gated] if gated else [],
-    )
+    data = {"train_dataset": examples, "eval_dataset": examples}
+    return Trainer(model, arguments, **data, callbacks=[gated] if gated else [])

@@ -65,27 +65,12 @@ def double_heads():
     return transformers.GPT2DoubleHeadsModel(model.config).train()
 
 
-def qwen2_audio():
-    text = {**untied().config.to_dict(), "model_type": "qwen2"}
-    audio = {
-        "d_model": 16,
-        "encoder_layers": 1,
-        "encoder_attention_heads": 2,
-        "encoder_ffn_dim": 24,
-    }
-    config = transformers.Qwen2AudioConfig(
-        audio_config=audio, text_config=text, audio_token_index=60
-    )
-    return transformers.Qwen2AudioForConditionalGeneration(config).train()
-
-
 @pytest.mark.parametrize(
     ("make", "change", "more", "message"),
     [
         (lambda: build_model(Fused), None, {}, "has not called its output layer"),
         (lambda: build_model(Aligned), None, {}, r"predicts label t; expected t \+ 1"),
         (double_heads, None, {}, r"predicts label t \+ 1; expected t"),
-        (qwen2_audio, None, {}, r"predicts label t \+ 1; expected t"),
         (untied, None, {"logits_to_keep": 4}, r"positions \(3, 4\) for the labels \(3, 12\)"),
         (untied, lambda model: model.lm_head.requires_grad_(False), {}, "does not train"),
         (untied, lambda model: parametrizations.spectral_norm(model.lm_head), {}, "changes each time that it is read"),

@@ -32,20 +32,23 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-def sft_trainer(kind, folder, model=None, **options):
+def trl_trainer(method, folder, rows, *given, **options):
+    """TRL's trainer for a method, on rows of data."""
     datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
+    config = getattr(trl, f"{method}Config")(**TRL, output_dir=str(folder), **options)
+    data = {"train_dataset": datasets.Dataset.from_list(rows), "processing_class": tokenizer()}
+    return getattr(trl, f"{method}Trainer")(*given, args=config, **data)
+
+
+def sft_trainer(model, folder, **options):
+    rows = []
+    for number, row in enumerate(dataset(24)):
+        length = 8 + number % 5
+        rows.append({"input_ids": row["input_ids"][:length].tolist()})
+        if options.get("completion_only_loss"):
+            rows[-1]["completion_mask"] = [0] * 5 + [1] * (length - 5)
     sizes = {"per_device_train_batch_size": 3, "max_length": 16}
-    given = {**TRL, "output_dir": str(folder), **sizes, **options}
-    rows = [{"input_ids": row["input_ids"].tolist()} for row in dataset(24)]
-    for number, row in enumerate(rows):
-        row["completion_mask"] = [0] * 5 + [1] * 7
-        row["input_ids"] = row["input_ids"][: 8 + number % 5]
-        row["completion_mask"] = row["completion_mask"][: len(row["input_ids"])]
-    examples = datasets.Dataset.from_list(rows)
-    if not options.get("completion_only_loss"):
-        examples = examples.remove_columns("completion_mask")
-    model = model or untied()
-    return kind(model, trl.SFTConfig(**given), train_dataset=examples, processing_class=tokenizer())
+    return trl_trainer("SFT", folder, rows, model, **{**sizes, **options})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,8 @@ def test_sft_trainer(options, tmp_path):
 
     found = []
     for kind in (trl.SFTTrainer, OfLogits):
-        training = sft_trainer(kind, tmp_path, **options)
+        training = sft_trainer(untied(), tmp_path, **options)
+        training.__class__ = kind
         gated = gated_head(training.model, window=3)
         training.add_callback(gated)
         training.train()
@@ -80,7 +84,6 @@ def test_sft_trainer(options, tmp_path):
 
 
 def dpo_trainer(model, folder, completions):
-    datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
     rows = []
     for n, one in enumerate(dataset(16)):
         words = [str(token) for token in one["input_ids"].clamp(min=3).tolist()]
@@ -88,37 +91,24 @@ def dpo_trainer(model, folder, completions):
         completions += [[int(word) for word in words] + [2] for words in (chosen, rejected)]
         texts = [" ".join(["", *words, ""]) for words in (chosen, rejected)]
         rows.append({"prompt": " ".join(prompt), "chosen": texts[0], "rejected": texts[1]})
-    given = {**TRL, "output_dir": str(folder), "per_device_train_batch_size": 4, "beta": 2.0}
-    return trl.DPOTrainer(
-        model,
-        copy.deepcopy(model),
-        trl.DPOConfig(**given),
-        train_dataset=datasets.Dataset.from_list(rows),
-        processing_class=tokenizer(),
-    )
+    options = {"per_device_train_batch_size": 4, "beta": 2.0}
+    return trl_trainer("DPO", folder, rows, model, copy.deepcopy(model), **options)
 
 
 def grpo_trainer(model, folder, completions):
     """Each completion is learned from twice, beside its likelihood before."""
-    datasets, trl = pytest.importorskip("datasets"), pytest.importorskip("trl")
 
     def reward(completion_ids, **given):
         completions.extend(completion_ids * 2)
         return [float(sum(token % 2 for token in row)) for row in completion_ids]
 
     sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 5}
-    given = {"num_iterations": 2, "entropy_coef": 0.1, **sizes}
-    rows = [
-        {"prompt": " ".join(map(str, row["input_ids"][: 2 + n % 3].tolist()))}
-        for n, row in enumerate(dataset(24))
-    ]
-    return trl.GRPOTrainer(
-        model,
-        reward,
-        args=trl.GRPOConfig(**TRL, output_dir=str(folder), **given),
-        train_dataset=datasets.Dataset.from_list(rows),
-        processing_class=tokenizer(),
-    )
+    options = {"num_iterations": 2, "entropy_coef": 0.1, **sizes}
+    rows = []
+    for number, row in enumerate(dataset(24)):
+        prompt = row["input_ids"][: 2 + number % 3].tolist()
+        rows.append({"prompt": " ".join(map(str, prompt))})
+    return trl_trainer("GRPO", folder, rows, model, reward, **options)
 
 
 class LiteralGates:
@@ -169,10 +159,9 @@ def test_trainers_of_preferences_and_rewards(make, tmp_path, monkeypatch):
 
 def test_sft_trainer_around_the_gates_is_refused(tmp_path):
     """It replaces the forward pass of a model with gates by its own."""
-    trl = pytest.importorskip("trl")
     model = untied()
     gated = gated_head(model)
-    training = sft_trainer(trl.SFTTrainer, tmp_path, model)
+    training = sft_trainer(model, tmp_path)
     training.add_callback(gated)
     with pytest.raises(UserError, match="found no step of the model with labels"):
         training.train()
