@@ -72,10 +72,8 @@ def test_trained_saved_loaded_and_measured(kind, tmp_path, text):
     weight = model.get_output_embeddings().weight.float()
     assert models["m"].output_embedding.weight.equal(weight)
 
-    found, vocabulary = (
-        perplexity(models, inputs, calibrate=inputs),
-        inputs.load_vocabularies(models)["m"],
-    )
+    found = perplexity(models, inputs, calibrate=inputs)
+    vocabulary = inputs.load_vocabularies(models)["m"]
     assert "|dtype:float32|" in found.signature
     assert vocabulary.unused == list(range(WORDS + 1, VOCABULARY))
     row, model = found["m"], model.float()
