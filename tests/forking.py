@@ -49,6 +49,20 @@ def run_forked(command, *, cwd, env, timeout):
         return subprocess.CompletedProcess(command, process.exitcode, *texts)
 
 
+def run_together(function, *calls):
+    """The exit statuses of processes that call a function, each with its arguments; when the first
+    one is gone, the others go."""
+    workers = [processes.Process(target=function, args=arguments) for arguments in calls]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        if workers[0].exitcode:
+            worker.kill()
+        worker.join(1800)
+        worker.kill()
+    return [worker.exitcode for worker in workers]
+
+
 def become(command, cwd, env, streams):
     """Makes this process one that runs a command, or Python with a file or a module; streams are
     files for 0, 1, 2."""

@@ -25,7 +25,7 @@ from fairseq_cli.train import cli_main
 from agg_fairseq.checkpoints.fairseq_checkpoint import Checkpoint
 from agg_fairseq.modules.token_counter import saved_slots, unpack
 from tests.conftest import ROOT, SMALL_LM, USER_DIR, options_of_workers
-from tests.forking import processes
+from tests.forking import run_together
 
 pytestmark = pytest.mark.slow  # processes of their own
 KILLED = -signal.SIGKILL
@@ -45,28 +45,17 @@ def options(data, save, *more, base=LM):
 def train(arguments, log, moment=None):
     """The exit status of fairseq-train. What it printed is in `log`, and in `log`.targets the
     tokens of each update."""
-    return run_together((arguments, log, moment))[0]
+    return run_together(run_worker, (arguments, log, moment))[0]
 
 
 def train_by_two(arguments, log, moment=None):
     """The exit status of the first of two workers over gloo; the other one ends as it does."""
     shared = [*arguments, "--ddp-backend", "legacy_ddp", "--load-checkpoint-on-all-dp-ranks"]
     first, second = ([*shared, *options] for options in options_of_workers(Path(log).parent))
-    statuses = run_together((first, f"{log}.0", moment), (second, f"{log}.1", None))
+    calls = (first, f"{log}.0", moment), (second, f"{log}.1", None)
+    statuses = run_together(run_worker, *calls)
     assert moment or statuses == [0, 0]
     return statuses[0]
-
-
-def run_together(*trainings):
-    workers = [processes.Process(target=run_worker, args=training) for training in trainings]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        if workers[0].exitcode:  # only the first one writes: when it is gone, the other one goes
-            worker.kill()
-        worker.join(1800)
-        worker.kill()
-    return [worker.exitcode for worker in workers]
 
 
 def run_worker(arguments, log, moment):
@@ -146,13 +135,6 @@ def assert_same(found, expected, path=""):
         assert found == expected, path
 
 
-def assert_equal_trainings(found, expected, log="log"):
-    """Weights, optimizer, schedule, counts, position in the data and what of the meters lasts; the
-    logged numbers."""
-    assert_same(lasting(saved(found)), lasting(saved(expected)))
-    assert logged(f"{found}.{log}") == logged(f"{expected}.{log}") != {}
-
-
 def lasting(state):
     """A checkpoint without its times, and what fairseq begins anew at each start: options, list of
     the starts, sums."""
@@ -165,8 +147,8 @@ def lasting(state):
 
 
 def interrupted(folder, data, moment, *more, by=train, base=LM):
-    """The folders of two trainings with the same options, which have to be equal: one is killed at
-    a moment, and goes on."""
+    """The folder of a training, and that of another one with the same options, which is killed at a
+    moment and goes on; both have to be equal, with nothing unfinished."""
     whole, run = folder / "whole", folder / "run"
     assert by(options(data, whole, *more, base=base), f"{whole}.log") == 0
     arguments = options(data, run, *more, base=base)
@@ -176,16 +158,13 @@ def interrupted(folder, data, moment, *more, by=train, base=LM):
     for path in run.glob("*.pt"):
         assert Checkpoint(path).state
     assert by(arguments, f"{run}.log") == 0
-    assert_equal_trainings(run, whole, "log" if by is train else "log.0")
+    assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
+    # Weights, optimizer, schedule, counts, position in the data and what of the meters lasts; the
+    # logged numbers
+    assert_same(lasting(saved(run)), lasting(saved(whole)))
+    suffix = "log" if by is train else "log.0"
+    assert logged(f"{run}.{suffix}") == logged(f"{whole}.{suffix}") != {}
     return whole, run
-
-
-def test_a_killed_training_goes_on_bit_for_bit(lm_data, tmp_path):
-    """With dropout; it leaves a checkpoint that is not renamed, and then nothing unfinished. The
-    second epoch begins with the eighth of 13 updates."""
-    folders = interrupted(tmp_path, lm_data, ("written", 4), *AGG)
-    whole, run = ({path.name for path in folder.iterdir()} for folder in folders)
-    assert run == whole
 
 
 AWD = (
@@ -212,7 +191,8 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_other_criterions_and_options_go_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
+def test_a_killed_training_goes_on_bit_for_bit(name, lm_data, mt_data, tmp_path):
+    """With dropout. The second epoch begins with the eighth of 13 updates."""
     data, base = lm_data, LM
     if "translation" in name:
         data, base = mt_data, MT

@@ -16,7 +16,7 @@ from fairseq.trainer import Trainer
 from agg_fairseq.data import binarized
 from agg_fairseq.data.binarized import load_dictionary
 from tests.conftest import ROOT, called, options_of_workers
-from tests.forking import processes
+from tests.forking import run_together
 from tests.small_trainings import LM, TIED
 
 pytestmark = pytest.mark.slow
@@ -166,18 +166,12 @@ def run_worker(trainings, folder, rank, options):
 @pytest.fixture(scope="module")
 def two_workers(lm_data, tmp_path_factory):
     """The records of all cases by two workers, which are one pair of processes."""
-    folder, trainings, workers = tmp_path_factory.mktemp("workers"), {}, []
+    folder, trainings = tmp_path_factory.mktemp("workers"), {}
     for name, case in (CASES | FAILING).items():
-        options = case.options()
-        trainings[name] = [lm_data, *options, "--ddp-backend", case.ddp, "--no-save"]
-    for rank, options in enumerate(options_of_workers(folder)):
-        arguments = (trainings, folder, rank, options)
-        workers.append(processes.Process(target=run_worker, args=arguments))
-        workers[rank].start()
-    for worker in workers:
-        worker.join(1800)
-        worker.kill()
-        assert worker.exitcode == 0
+        trainings[name] = [lm_data, *case.options(), "--ddp-backend", case.ddp, "--no-save"]
+    ranks = enumerate(options_of_workers(folder))
+    calls = [(trainings, folder, rank, options) for rank, options in ranks]
+    assert run_together(run_worker, *calls) == [0, 0]
     return lambda name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)]
 
 
