@@ -93,63 +93,51 @@ def launch(monkeypatch, capsys, tmp_path):
 
 
 AGG = "configs/wikitext103/agg"
+TWO_MACHINES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
+STARTED = {  # arguments, GPUs that are visible, environment; what is said, and started
+    "one GPU": (AGG, 1, {}, "32,768 tokens per update = 1 x 4,096 x 8", "max_tokens=4096 update_freq=[8] world_size=1"),
+    "eight GPUs": (
+        f"{AGG} dataset.max_tokens=2048 optimization.update_freq=[16]", 8, {},
+        "32,768 tokens per update = 8 x 2,048 x 2",
+        "max_tokens=2048 update_freq=[2] world_size=8 init_method='tcp://localhost: on_all_dp_ranks=true",
+    ),
+    "translation": (
+        "configs/wmt14_en_de/mle size=vaswani-base", 8, {}, "25,000 tokens per update = 8 x 3,125 x 1",
+        "max_tokens=3125 update_freq=[1] world_size=8 init_method='tcp://localhost: on_all_dp_ranks=true",
+    ),
+    "two machines of four": (
+        f"{AGG} --gpus 4", 8, TWO_MACHINES, "32,768 tokens per update = 8 x 4,096 x 1",
+        "DEVICES=0,1,2,3 world_size=8 distributed_rank=4 init_method='tcp://first:29500' on_all_dp_ranks=true",
+    ),
+    "side by side": (f"{AGG} --gpus 2 --place 2/3", 8, {}, " = 2 x ", "DEVICES=4,5 init_method= on_all_dp_ranks=true"),
+    "eight on one GPU": (f"{AGG} --place 7/8", 1, {}, " = 1 x ", "DEVICES=0"),
+    "some GPUs": (f"{AGG} --place 1/2", 2, {"CUDA_VISIBLE_DEVICES": "3,6"}, " = 1 x ", "DEVICES=6"),
+    "a dry run needs none": (f"{AGG} --gpus 8", 0, {}, " = 8 x ", "init_method= on_all_dp_ranks=true"),
+    "tiny": (f"{AGG} size=tiny", 2, {}, "2,048 tokens per update", ""),
+    "tiny, on a GPU": (f"{AGG} size=tiny --gpus 1", 2, {}, "2,048 tokens per update", "common.cpu=false"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("config", "gpus", "tokens", "batches"),
-    [
-        ((AGG,), 1, 32768, (4096, 8)),
-        ((AGG, "dataset.max_tokens=2048", "optimization.update_freq=[16]"), 8, 32768, (2048, 2)),
-        (("configs/wmt14_en_de/mle", "size=vaswani-base"), 8, 25000, (3125, 1)),
-    ],
+    ("arguments", "gpus", "environment", "words", "started"), STARTED.values(), ids=STARTED
 )
-def test_an_update_keeps_its_tokens(launch, config, gpus, tokens, batches):
-    status, command, said = launch(*config, gpus=gpus)
-    assert status == 0
-    assert f"train: {tokens:,} tokens per update = {gpus} x {batches[0]:,} x {batches[1]} " in said
-    line = " ".join(command)
-    for option in (f"dataset.max_tokens={batches[0]}", f"optimization.update_freq=[{batches[1]}]"):
-        assert f"++{option}" in command and line.count(option.partition("=")[0]) == 1
-    assert f"distributed_training.distributed_world_size={gpus}" in command
-    assert command[0].endswith("fairseq-hydra-train")
-    for option in ("distributed_init_method='tcp://localhost:", "on_all_dp_ranks=true"):
-        assert (option in line) == (gpus > 1)
-
-
-def test_two_machines_of_four_are_eight(launch, monkeypatch):
-    found = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "first"}
-    for name, value in found.items():
+def test_what_is_started(launch, arguments, gpus, environment, words, started, monkeypatch):
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    status, command, said = launch(*arguments.split(), gpus=gpus)
+    line = " ".join(command)
+    assert status == 0 and words in said and "/fairseq-hydra-train " in line
+    for option in started.split():
+        assert line.count(option) == line.count(option.partition("=")[0]) == 1
+    for option in ("init_method=", "on_all_dp_ranks=", "common.cpu=", "DEVICES="):
+        assert (option in line) == (option in started)
+
+
+def test_an_incomplete_environment_of_a_machine(launch, monkeypatch):
+    for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR"):
+        monkeypatch.setenv(name, TWO_MACHINES[name])
     status, _, said = launch(AGG, gpus=8)
     assert status == 2 and "MASTER_PORT= LOCAL_WORLD_SIZE=1" in said
-    monkeypatch.setenv("MASTER_PORT", "29500")
-    _, command, said = launch(AGG, "--gpus", "4", gpus=8)
-    assert "train: 32,768 tokens per update = 8 x 4,096 x 1 " in said
-    assert command[:2] == ["env", "CUDA_VISIBLE_DEVICES=0,1,2,3"]
-    for option in ("world_size=8", "rank=4", "init_method='tcp://first:29500'"):
-        assert f"distributed_training.distributed_{option}" in command
-
-
-def test_trainings_side_by_side_have_gpus_of_their_own(launch, monkeypatch):
-    """As long as there are enough; eight places on one GPU share it."""
-    for visible, place, given, names in (
-        (8, "2/3", ("--gpus", "2"), "4,5"),
-        (1, "7/8", (), "0"),
-    ):
-        _, command, _ = launch(AGG, "--place", place, *given, gpus=visible)
-        assert command[:2] == ["env", f"CUDA_VISIBLE_DEVICES={names}"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,6")
-    assert launch(AGG, "--place", "1/2", gpus=2)[1][1] == "CUDA_VISIBLE_DEVICES=6"
-
-
-def test_the_number_of_gpus_is_given_or_counted(launch):
-    """Those that are visible; a dry run needs none. Size tiny is trained on a GPU if one is asked
-    for."""
-    for asked in ((), ("--gpus", "1")):
-        _, command, said = launch(AGG, "size=tiny", *asked, gpus=2)
-        assert ("++common.cpu=false" in command) == bool(asked)
-        assert "2,048 tokens per update" in said
-    assert "= 8 x " in launch(AGG, "--gpus", "8", gpus=0)[2]
 
 
 def test_bf16_takes_the_place_of_fp16(launch):
@@ -159,19 +147,8 @@ def test_bf16_takes_the_place_of_fp16(launch):
     assert "++common.fp16=false" in launch(AGG, "common.bf16=true")[1]
 
 
-def test_criterions_are_built_before_anything_is_trained(monkeypatch, capsys):
-    for config, option, message in (
-        ("wikitext103/agg", "criterion.agg_alpha=5", "alpha"),
-        ("wmt14_en_de/mle", "criterion.label_smoothing=7", "label_smoothing"),
-    ):
-        given = "task.data=d checkpoint.save_dir=s checkpoint.finetune_from_model=x"
-        monkeypatch.setattr("sys.stdin", [f"bash /x/train.sh configs/{config} {given} {option}"])
-        with pytest.raises(SystemExit, match="2"):
-            train.main(["--check", "--dry-run"])
-        assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_checkpoints_to_average_are_expected_before_anything_is_trained(monkeypatch):
+def test_a_plan_is_checked_before_anything_is_trained(monkeypatch, capsys):
+    """Criterions are built, and checkpoints to average are expected."""
     given = "task.data=d checkpoint.save_dir=s optimization.max_update=10"
     plan = [f"bash /x/train.sh configs/wmt14_en_de/mle size=tiny {given}"]
     monkeypatch.setattr("sys.stdin", plan)
@@ -179,9 +156,10 @@ def test_checkpoints_to_average_are_expected_before_anything_is_trained(monkeypa
     plan.append("agg-fairseq average-checkpoints s --last 5 --by update")
     with pytest.raises(UserError, match="found checkpoint.save_interval_updates=23 for 10 updates"):
         train.main(["--check", "--dry-run"])
-
-
-FACE, MT = "configs/wikitext103/face", "configs/wmt14_en_de/agg"
+    monkeypatch.setattr("sys.stdin", [f"{plan[0]} criterion.label_smoothing=7"])
+    with pytest.raises(SystemExit, match="2"):
+        train.main(["--check", "--dry-run"])
+    assert "label_smoothing" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -194,11 +172,7 @@ FACE, MT = "configs/wikitext103/face", "configs/wmt14_en_de/agg"
         ("nothing", 1, "found no configuration nothing"),
         (f"{AGG} size=huge", 1, "Could not find 'size/huge' Available options in 'size': agg"),
         (f"{AGG} size", 1, "found the argument 'size'"),
-        (
-            "configs/wmt14_en_de/agg model.nothing=1",
-            1,
-            "model.nothing: found no such option of transformer",
-        ),
+        ("configs/wmt14_en_de/agg model.nothing=1", 1, "model.nothing: found no such option of tr"),
         (f"{AGG} task.data=???", 1, "found no task.data"),
         (f"{AGG} optimization.update_freq=[4,2]", 1, "expected a number of tokens, and one of"),
     ],
