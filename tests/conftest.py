@@ -82,11 +82,11 @@ def shared_data():
     return folder
 
 
-def run_command(*arguments, check=True, cwd=ROOT, env=None, timeout=1800):
+def run_command(*arguments, check=True, cwd=ROOT, env=None):
     """A command of the environment that runs the tests, or one given by its path; see `forking.py`
     for fairseq's."""
     command = [str(argument) for argument in arguments]
-    options = {"cwd": cwd, "env": {**os.environ, **(env or {})}, "timeout": timeout}
+    options = {"cwd": cwd, "env": {**os.environ, **(env or {})}, "timeout": 1800}
     if command[0] in ENTRY_POINTS:
         result = run_forked(command, **options)
     else:
@@ -120,9 +120,8 @@ def call(program, *arguments):
     root.addHandler(logging.StreamHandler(log))
     root.setLevel(logging.INFO)
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of the last call in this process
-    plugin = (
-        () if program == "preprocess" or "--user-dir" in arguments else ("--user-dir", USER_DIR)
-    )
+    is_plain = program == "preprocess" or "--user-dir" in arguments
+    plugin = () if is_plain else ("--user-dir", USER_DIR)
     sys.argv = words((f"fairseq-{program}", *arguments, *plugin))
     status = 0
     try:
@@ -154,14 +153,10 @@ def options_of_workers(folder):
     """For each of two workers over gloo, the options that make it one. They meet at a file: a port
     could be taken."""
     shared = (
-        "--distributed-backend",
-        "gloo",
-        "--distributed-no-spawn",
-        "--distributed-world-size",
-        "2",
-    )
-    meeting = ("--distributed-init-method", f"file://{folder}/meeting-{uuid.uuid4()}")
-    return [[*shared, *meeting, "--distributed-rank", str(rank)] for rank in range(2)]
+        "--distributed-backend gloo --distributed-no-spawn --distributed-world-size 2 "
+        f"--distributed-init-method file://{folder}/meeting-{uuid.uuid4()} --distributed-rank"
+    ).split()
+    return [[*shared, str(rank)] for rank in range(2)]
 
 
 def zipf_text(lines, words=60, seed=0, prefix="w"):
@@ -173,6 +168,14 @@ def zipf_text(lines, words=60, seed=0, prefix="w"):
         " ".join(generator.choices(vocabulary, weights, k=generator.randint(3, 12)))
         for _ in range(lines)
     ]
+
+
+def zipf_splits(train, held_out, words=60):
+    """`zipf_text` of so many lines for each split."""
+    sizes = {"train": train, "valid": held_out, "test": held_out}
+    return {
+        split: zipf_text(lines, words, seed) for seed, (split, lines) in enumerate(sizes.items())
+    }
 
 
 @functools.cache
@@ -233,11 +236,7 @@ def preprocessed(folder, texts, *options, to="bin"):
 @pytest.fixture(scope="session")
 def lm_data(tmp_path_factory):
     """A binarized monolingual corpus of 60 words."""
-    sizes = {"train": 120, "valid": 20, "test": 20}
-    texts = {
-        split: zipf_text(lines, seed=index) for index, (split, lines) in enumerate(sizes.items())
-    }
-    return preprocessed(tmp_path_factory.mktemp("lm"), texts, "--only-source")
+    return preprocessed(tmp_path_factory.mktemp("lm"), zipf_splits(120, 20), "--only-source")
 
 
 @pytest.fixture(scope="session")
@@ -245,9 +244,8 @@ def prepared_data(tmp_path_factory):
     """A corpus of 60 words as a prepare.sh would leave it; fairseq needs 8 blocks of 128 tokens in
     a split."""
     folder = tmp_path_factory.mktemp("prepared")
-    sizes = {"train": 600, "valid": 200, "test": 200}
-    texts = {split: zipf_text(lines, seed=len(split)) for split, lines in sizes.items()}
-    preprocessed(tmp_path_factory.mktemp("text"), texts, "--only-source", to=folder / "data-bin")
+    texts, to = zipf_splits(600, 200), folder / "data-bin"
+    preprocessed(tmp_path_factory.mktemp("text"), texts, "--only-source", to=to)
     (folder / "manifest.json").write_text(json.dumps({"corpus": "zipf", "bpe": {"kind": "words"}}))
     return folder
 
@@ -257,14 +255,11 @@ def mt_data(tmp_path_factory):
     """A binarized parallel corpus with a joined dictionary: the target says the source
     backwards."""
     texts = {}
-    for index, (split, lines) in enumerate({"train": 80, "valid": 12, "test": 12}.items()):
-        source = texts[f"{split}.en"] = zipf_text(lines, words=30, seed=index)
-        texts[f"{split}.de"] = [
-            " ".join(reversed(line.replace("w", "t").split())) for line in source
-        ]
-    return preprocessed(
-        tmp_path_factory.mktemp("mt"), texts, "-s", "en", "-t", "de", "--joined-dictionary"
-    )
+    for split, lines in zipf_splits(80, 12, words=30).items():
+        texts[f"{split}.en"] = lines
+        texts[f"{split}.de"] = [" ".join(line.replace("w", "t").split()[::-1]) for line in lines]
+    languages = ("-s", "en", "-t", "de", "--joined-dictionary")
+    return preprocessed(tmp_path_factory.mktemp("mt"), texts, *languages)
 
 
 TINY_LM = (

@@ -1,8 +1,6 @@
 """What the tests of prepared corpora share: the scripts, with or without fairseq-preprocess, and
 what it writes."""
 
-import os
-
 from fairseq.data import Dictionary, data_utils
 
 from tests.conftest import ROOT, run_command
@@ -19,10 +17,8 @@ STUB = {
 def prepare(corpus, *arguments, cwd, whole=False, check=True):
     """Runs scripts/CORPUS/prepare.sh; `whole` runs fairseq-preprocess too."""
     script = ROOT / "scripts" / corpus / "prepare.sh"
-    environment = {**os.environ, **({} if whole else STUB)}
-    return run_command(
-        "bash", script, "--workers", "1", *arguments, cwd=cwd, env=environment, check=check
-    )
+    command = ("bash", script, "--workers", "1", *arguments)
+    return run_command(*command, cwd=cwd, env=None if whole else STUB, check=check)
 
 
 def refused(corpus, *arguments, cwd):

@@ -2,15 +2,12 @@
 in `forking.py`."""
 
 import json
-import os
 import re
 import socket
-import subprocess
 import sys
 import threading
 
-from tests.commands import table
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command, table_cells
 from tests.forking import ENTRY_POINTS, become, processes
 
 CLIENT = """#!{python} -SE
@@ -93,17 +90,11 @@ class Clone:
     def run(self, script, *arguments, check=True, cwd=None, **variables):
         self.ran.add(str(script))
         given = {name: str(value) for name, value in variables.items()}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **given}
-        result = subprocess.run(
-            ["bash", str(self.root / "scripts" / script), *map(str, arguments)],
-            cwd=cwd or self.root, env=environment, capture_output=True, text=True, timeout=1800,
-        )  # fmt: skip
-        if check:
-            assert result.returncode == 0, f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
-        return result
+        command = ("bash", self.root / "scripts" / script, *arguments)
+        environment = {"OMP_NUM_THREADS": "1", **given}
+        return run_command(*command, check=check, cwd=cwd or self.root, env=environment)
 
 
 def rows(text):
     """The cells of a printed table by the first one of each line, that of the titles too."""
-    header, body = table(text)
-    return {row[0]: row[1:] for row in (header, *body)}
+    return {first: others for first, *others in table_cells(text)}

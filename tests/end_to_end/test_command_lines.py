@@ -15,8 +15,8 @@ AGG = ("--criterion", "agg", "--agg-rare-fraction", "0.3")
 BLOCKS = ("--tokens-per-sample", "16", "--max-tokens", "64", "--cpu")
 
 
-def perplexity_of_fairseq(data, checkpoint, *options, split="test"):
-    options = ("--path", checkpoint, "--gen-subset", split, *BLOCKS, *options)
+def perplexity_of_fairseq(data, checkpoint, *options):
+    options = ("--path", checkpoint, *BLOCKS, *options)
     result = run_command("fairseq-eval-lm", data, *options)
     return float(re.search(r"Perplexity: ([\d.]+)", result.stdout + result.stderr)[1])
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.reproducing import LM, SCRIPTS, rows
 
 pytestmark = pytest.mark.slow  # processes of their own
@@ -116,7 +116,7 @@ def test_the_index_lists_the_scripts_also_where_nobody_reads_on(clone, tmp_path)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "found no DATA and no AGG_DATA" in result.stderr and not [*tmp_path.iterdir()]
     piped = f"bash {clone.root}/scripts/reproduce.sh --list | head -1"
-    result = subprocess.run(["bash", "-c", piped], capture_output=True, text=True)
+    result = run_command("bash", "-c", piped)
     assert (result.stderr, result.stdout) == ("", listed[0] + "\n")
     printed = clone.run(TABLE, "--help").stdout
     assert printed.startswith("AGG, Tables 4, 8, 9 and 11") and "DRY_RUN=1" in printed

@@ -10,9 +10,6 @@ from tests.conftest import ROOT, run_command
 
 pytestmark = pytest.mark.slow  # processes of their own
 
-PREPARATIONS = tuple(
-    f"{corpus}/prepare.sh" for corpus in ("text", "wikitext2", "wikitext103", "wmt14_en_de")
-)
 NAMES = (
     "a b", "-o", "läufe-☃", "*", "$(touch marker)", "", ";touch marker", "%s", "{a,b}", '"', "\\", "new\nline", "'",
 )  # fmt: skip
@@ -45,26 +42,24 @@ def started(clone, script, *arguments, **options):
     )
 
 
-def test_odd_paths_are_refused_and_nothing_is_run(clone, script=PREPARATIONS[0]):
+def test_odd_paths_are_refused_and_nothing_is_run(clone):
     """By what all preparations share."""
     for name in filter(None, NAMES):  # without a name, it would download
-        result = started(clone, script, "--from", name, "--output", name)
+        result = started(clone, "text/prepare.sh", "--from", name, "--output", name)
         assert (result.returncode, result.stdout) == (2, ""), name
     assert not list(clone.parent.rglob("marker"))
 
 
-def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(
-    clone, script="train.sh"
-):
+def test_work_begins_with_the_set_up_and_every_argument_is_handed_on_as_it_is(clone):
     for set_up in ("set up\n", ""):
-        result = started(clone, script, *NAMES, CDPATH=".:/")
+        result = started(clone, "train.sh", *NAMES, CDPATH=".:/")
         path, option, _, *arguments = result.stdout.split("\0")[:-1]
         assert (path, option, result.stderr) == (str(clone), "-m", set_up)
         assert arguments[-len(NAMES) :] == list(NAMES)
     assert not list(clone.parent.rglob("marker"))
     shutil.rmtree(clone / ".venv")
     (clone / "scripts" / "setup.sh").write_text("echo no compiler >&2; exit 2")
-    result = started(clone, script, "agg-3")
+    result = started(clone, "train.sh", "agg-3")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "no compiler\n")
 
 
