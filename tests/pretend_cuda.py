@@ -65,9 +65,8 @@ class PretendCuda(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         options, name = dict(options or {}), function.overloadpacket.__name__
-        tensors = [
-            one for one in tree_leaves((arguments, options)) if isinstance(one, torch.Tensor)
-        ]
+        leaves = tree_leaves((arguments, options))
+        tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
         is_on_cuda = any(isinstance(one, Pretended) for one in tensors)
         checked = tensors[:1] if name in INDEXING else tensors
         devices = {isinstance(one, Pretended) for one in checked if one.dim()}
@@ -78,12 +77,10 @@ class PretendCuda(TorchDispatchMode):
         if to is not None:
             is_on_cuda, options["device"] = to.type == "cuda", torch.device("cpu")
         given, named = tree_map(unwrapped, (arguments, options))
-        if (
-            name in ("mm", "addmm") and "dtype" in function._overloadname
-        ):  # a product whose sums are float32
-            wide = [one.float() if isinstance(one, torch.Tensor) else one for one in given]
+        # a product whose sums are float32
+        if name in ("mm", "addmm") and "dtype" in function._overloadname:
+            wide = [one.float() for one in given if isinstance(one, torch.Tensor)]
             numbers = {key: one for key, one in named.items() if key in ("alpha", "beta")}
-            wide = [one for one in wide if one is not torch.float32]
             result = function.overloadpacket(*wide, **numbers)
             found = named["out"].copy_(result) if named.get("out") is not None else result
         else:
@@ -100,12 +97,10 @@ class PretendCuda(TorchDispatchMode):
 
 def there(value, device):
     """Tensors, those in dictionaries, tuples and dataclasses too, on a device."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {name: there(part, device) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(there(part, device) for part in value)
-    if hasattr(value, "__dataclass_fields__"):
-        return type(value)(**there(vars(value), device))
-    return value
+
+    def move(one):
+        if hasattr(one, "__dataclass_fields__"):
+            return type(one)(**there(vars(one), device))
+        return one.to(device) if isinstance(one, torch.Tensor) else one
+
+    return tree_map(move, value)

@@ -248,10 +248,8 @@ def test_a_state_goes_on_where_it_was_saved(order, device, tmp_path):
 def test_deterministic(case, device, deterministic):
     options, given = CASES[case]
     leaves, more = problem(given)
-    first, second = (
-        gradients(ours, leaves, more | options, device, torch.float32) for _ in range(2)
-    )
-    assert all(map(torch.equal, first, second))
+    call = (ours, leaves, more | options, device, torch.float32)
+    assert all(map(torch.equal, gradients(*call), gradients(*call)))
 
 
 def test_f2_and_cosreg_are_deterministic(device, deterministic):
@@ -262,9 +260,8 @@ def test_f2_and_cosreg_are_deterministic(device, deterministic):
         features = h.to(device).requires_grad_()
         inputs = (features, layer.weight, layer.class_weight, y.to(device), layer.classes)
         loss = factorized_cross_entropy(*inputs, ignore_index=IGNORED).loss
-        (
-            loss + layer.log_prob(features)[..., 0].sum() + cosine_regularizer(layer.weight)
-        ).backward()
+        terms = layer.log_prob(features)[..., 0].sum() + cosine_regularizer(layer.weight)
+        (loss + terms).backward()
         results.append([features.grad, layer.weight.grad.clone(), layer.class_weight.grad.clone()])
     assert all(map(torch.equal, *results))
 

@@ -2,13 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.conftest import ROOT, USER_DIR, preprocessed, read_lines, zipf_text
+from tests.conftest import USER_DIR, preprocessed, read_lines, run_command, zipf_splits
 
 UPDATES = 12
 TRAINING = (
@@ -50,23 +48,13 @@ BENCHMARKS = (
 
 def finished(*command):
     """Runs a command of Python's; its output, and the errors if it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    done = run_command("python", *command, check=False, env={"OMP_NUM_THREADS": "1"})
     return done.stdout + done.stderr if done.returncode == 0 else f"FAILED {done.stderr[-3000:]}"
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    texts = {"train": 600, "valid": 60, "test": 60}
-    lines = {name: zipf_text(number, seed=number) for name, number in texts.items()}
-    return preprocessed(tmp_path_factory.mktemp("lm"), lines, "--only-source")
+    return preprocessed(tmp_path_factory.mktemp("lm"), zipf_splits(600, 60), "--only-source")
 
 
 @pytest.fixture(scope="module")
@@ -167,25 +155,14 @@ def test_trainer(options, device, tmp_path):
     pytest.importorskip("transformers")
     if device == "cpu" and options:
         pytest.skip("needs a GPU")
-    import torch
-    from transformers import Trainer, TrainingArguments
+    from tests.small_transformers import dataset, gated_head, gpt2, trainer
 
-    from tests.small_transformers import VOCABULARY, gated_head, gpt2
-
-    generator = torch.Generator().manual_seed(1)
-    rows = torch.randint(2, VOCABULARY, (64, 24), generator=generator)
-    examples = [{"input_ids": row, "labels": row.clone()} for row in rows]
-    losses = {}
-    for name, given in {
-        "plain": None,
-        "agg": {"rare_fraction": 0.3, "window": 5},
-    }.items():
+    sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 10}
+    options = {"use_cpu": device == "cpu", **sizes, **options}
+    losses = []
+    for is_gated in (False, True):
         model = gpt2()
-        arguments = TrainingArguments(
-            str(tmp_path / name), per_device_train_batch_size=8, max_steps=10, learning_rate=1e-2,
-            report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=device == "cpu", **options,
-        )  # fmt: skip
-        callbacks = [] if given is None else [gated_head(model, **given)]
-        trainer = Trainer(model, arguments, train_dataset=examples, callbacks=callbacks)
-        losses[name] = trainer.train().training_loss
-    assert losses["agg"] == pytest.approx(losses["plain"], rel=0.2)
+        gated = gated_head(model, window=5) if is_gated else None
+        training = trainer(model, tmp_path, gated, dataset(64, 24), **options)
+        losses.append(training.train().training_loss)
+    assert losses[1] == pytest.approx(losses[0], rel=0.2)
