@@ -217,6 +217,15 @@ def write_lines(path, lines):
     return path
 
 
+def diff_sides(text):
+    """Of each diff in a page, the program before and after."""
+    for diff in re.findall(r"```diff\n(.*?)```", text, re.DOTALL):
+        lines = diff.splitlines()
+        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
+        after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+        yield before, after
+
+
 def table_cells(printed):
     """The cells of the lines of tables among what was printed, titles included; a bar in a cell is
     escaped."""

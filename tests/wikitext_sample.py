@@ -4,6 +4,7 @@ import random
 import shutil
 from pathlib import Path
 
+import numpy
 import pyarrow
 from pyarrow import parquet
 
@@ -42,15 +43,15 @@ def write_zip(path, texts, suffix="tokens"):
     return Path(made).rename(path)
 
 
-def write_parquet(folder, texts, shards=2):
-    """As on the hub: a row for each line, those that are empty without their space and end."""
+def write_parquet(folder, texts):
+    """As on the hub: a row for each line, those that are empty without their space and end; of
+    train, two files."""
     folder.mkdir(parents=True)
     for split, text in texts.items():
         rows = ["" if line == " \n" else line for line in text.splitlines(keepends=True)]
-        count = shards if split == "train" else 1
+        parts = numpy.array_split(rows, 2 if split == "train" else 1)
         name = "validation" if split == "valid" else split
-        for number in range(count):
-            part = rows[number * len(rows) // count : (number + 1) * len(rows) // count]
-            path = folder / f"{name}-{number:05}-of-{count:05}.parquet"
+        for number, part in enumerate(parts):
+            path = folder / f"{name}-{number:05}-of-{len(parts):05}.parquet"
             parquet.write_table(pyarrow.table({"text": part}), path)
     return folder

@@ -93,28 +93,39 @@ def launch(monkeypatch, capsys, tmp_path):
 
 
 AGG = "configs/wikitext103/agg"
-TWO_MACHINES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
-STARTED = {  # arguments, GPUs that are visible, environment; what is said, and started
-    "one GPU": (AGG, 1, {}, "32,768 tokens per update = 1 x 4,096 x 8", "max_tokens=4096 update_freq=[8] world_size=1"),
+MACHINES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
+LOCAL = "init_method='tcp://localhost: on_all_dp_ranks=true"
+STARTED = {
+    # arguments, GPUs that are visible, environment;
+    # what is said of an update, and options that are started with
+    "one GPU": (
+        AGG, 1, {},
+        "32,768 tokens per update = 1 x 4,096 x 8", "max_tokens=4096 update_freq=[8] world_size=1",
+    ),
     "eight GPUs": (
         f"{AGG} dataset.max_tokens=2048 optimization.update_freq=[16]", 8, {},
         "32,768 tokens per update = 8 x 2,048 x 2",
-        "max_tokens=2048 update_freq=[2] world_size=8 init_method='tcp://localhost: on_all_dp_ranks=true",
+        f"max_tokens=2048 update_freq=[2] world_size=8 {LOCAL}",
     ),
     "translation": (
-        "configs/wmt14_en_de/mle size=vaswani-base", 8, {}, "25,000 tokens per update = 8 x 3,125 x 1",
-        "max_tokens=3125 update_freq=[1] world_size=8 init_method='tcp://localhost: on_all_dp_ranks=true",
+        "configs/wmt14_en_de/mle size=vaswani-base", 8, {},
+        "25,000 tokens per update = 8 x 3,125 x 1",
+        f"max_tokens=3125 update_freq=[1] world_size=8 {LOCAL}",
     ),
     "two machines of four": (
-        f"{AGG} --gpus 4", 8, TWO_MACHINES, "32,768 tokens per update = 8 x 4,096 x 1",
-        "DEVICES=0,1,2,3 world_size=8 distributed_rank=4 init_method='tcp://first:29500' on_all_dp_ranks=true",
+        f"{AGG} --gpus 4", 8, MACHINES,
+        "32,768 tokens per update = 8 x 4,096 x 1",
+        "DEVICES=0,1,2,3 world_size=8 distributed_rank=4 init_method='tcp://first:29500' "
+        "on_all_dp_ranks=true",
     ),
-    "side by side": (f"{AGG} --gpus 2 --place 2/3", 8, {}, " = 2 x ", "DEVICES=4,5 init_method= on_all_dp_ranks=true"),
+    "side by side": (f"{AGG} --gpus 2 --place 2/3", 8, {}, " = 2 x ", f"DEVICES=4,5 {LOCAL}"),
     "eight on one GPU": (f"{AGG} --place 7/8", 1, {}, " = 1 x ", "DEVICES=0"),
-    "some GPUs": (f"{AGG} --place 1/2", 2, {"CUDA_VISIBLE_DEVICES": "3,6"}, " = 1 x ", "DEVICES=6"),
-    "a dry run needs none": (f"{AGG} --gpus 8", 0, {}, " = 8 x ", "init_method= on_all_dp_ranks=true"),
-    "tiny": (f"{AGG} size=tiny", 2, {}, "2,048 tokens per update", ""),
-    "tiny, on a GPU": (f"{AGG} size=tiny --gpus 1", 2, {}, "2,048 tokens per update", "common.cpu=false"),
+    "the second of two": (
+        f"{AGG} --place 1/2", 2, {"CUDA_VISIBLE_DEVICES": "3,6"}, " = 1 x ", "DEVICES=6",
+    ),
+    "a dry run without a GPU": (f"{AGG} --gpus 8", 0, {}, " = 8 x ", LOCAL),
+    "tiny": (f"{AGG} size=tiny", 2, {}, "2,048 tokens", ""),
+    "tiny, on a GPU": (f"{AGG} size=tiny --gpus 1", 2, {}, "2,048 tokens", "common.cpu=false"),
 }  # fmt: skip
 
 
@@ -135,7 +146,7 @@ def test_what_is_started(launch, arguments, gpus, environment, words, started, m
 
 def test_an_incomplete_environment_of_a_machine(launch, monkeypatch):
     for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR"):
-        monkeypatch.setenv(name, TWO_MACHINES[name])
+        monkeypatch.setenv(name, MACHINES[name])
     status, _, said = launch(AGG, gpus=8)
     assert status == 2 and "MASTER_PORT= LOCAL_WORLD_SIZE=1" in said
 

@@ -1,11 +1,9 @@
 """Two real workers over gloo: they train as one process with the joined batch, and stay the same
 bit by bit."""
 
-import contextlib
 import sys
 from collections import Counter
 from typing import NamedTuple
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -142,7 +140,7 @@ def record_training(*arguments, failing_batch=None):
     def around(original, wrapper):
         return lambda *arguments, **options: wrapper(original, *arguments, **options)
 
-    with contextlib.ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch:
         for owner, name, wrapper in [
             (Trainer, "train_step", update),
             (FairseqTask, "train_step", micro_batch),
@@ -151,7 +149,7 @@ def record_training(*arguments, failing_batch=None):
             (distributed_fairseq_model, "DistributedDataParallel", fake_ddp),
             *((torch.distributed, name, collective) for name in COLLECTIVES),
         ]:
-            stack.enter_context(patch.object(owner, name, around(getattr(owner, name), wrapper)))
+            patch.setattr(owner, name, around(getattr(owner, name), wrapper))
         called("train", *arguments)
     return record
 

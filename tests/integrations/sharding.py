@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agg_fairseq.errors import UserError
+from agg_fairseq.functional.gated_linear import whole
 from agg_fairseq.gating import AgpsGating
 from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer, untied
 
@@ -70,13 +71,12 @@ def train(kind, wrap, updates=range(UPDATES), state=None):
         with type(wrapped).summon_full_params(wrapped):
             weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     else:
-        weights = whole(model)
+        weights = whole_weights(model)
     return {"weights": weights, "counts": gated.state_dict()}
 
 
-def whole(model):
-    state = model.state_dict().items()
-    return {name: one.full_tensor() if hasattr(one, "full_tensor") else one for name, one in state}
+def whole_weights(model):
+    return {name: whole(one).detach() for name, one in model.state_dict().items()}
 
 
 def listen_to_fsdp():
@@ -112,7 +112,7 @@ def train_by_trainer(folder, resume=None, is_sharded=False):
     assert (
         training.accelerator.is_fsdp2 == hasattr(model.lm_head.weight, "full_tensor") == is_sharded
     )
-    return {"weights": whole(model), "counts": gated.state_dict()}
+    return {"weights": whole_weights(model), "counts": gated.state_dict()}
 
 
 def parallel_in_tensors(is_told):

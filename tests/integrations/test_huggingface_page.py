@@ -14,30 +14,24 @@ from agg_fairseq.functional import cosine_regularizer
 from agg_fairseq.gating import AggGating, AgpsGating
 from agg_fairseq.integrations import label_counts
 from agg_fairseq.integrations.transformers import GatedHead
-from tests.conftest import ROOT, table_cells, write_lines, zipf_text
+from tests.conftest import ROOT, diff_sides, table_cells, write_lines, zipf_text
 from tests.small_transformers import VOCABULARY, batch, dataset, gated_head, gpt2, trainer, untied
 
 PAGE = (ROOT / "docs" / "huggingface.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text() + PAGE, re.DOTALL)
-DIFFS = {diff for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL) if "GatedHead" in diff}
+DIFFS = [sides for sides in diff_sides(PAGE) if "GatedHead" in sides[1]]
 
 
 def example(name):
     return runpy.run_path(str(ROOT / "examples" / f"{name}.py"))["main"]
 
 
-def sides(diff):
-    """The program before and after."""
-    lines = diff.splitlines()
-    return ("\n".join(line[1:] for line in lines if not line.startswith(sign)) for sign in "+-")
-
-
 @pytest.mark.parametrize(
-    "diff", sorted(DIFFS), ids=lambda diff: "loop" if "commit_update" in diff else "Trainer"
+    "sides", DIFFS, ids=lambda sides: "loop" if "commit_update" in sides[1] else "Trainer"
 )
-def test_diffs(diff, tmp_path):
+def test_diffs(sides, tmp_path):
     found = []
-    for program in sides(diff):
+    for program in sides:
         model = gpt2()
         names = {"model": model, "args": trainer(model, tmp_path).args, "train": dataset()}
         names["batches"] = [batch(seed=seed) for seed in range(4)]

@@ -1,23 +1,19 @@
 """The diffs of examples/nanogpt.md, applied to a script in the style of nanoGPT."""
 
-import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, diff_sides
 
-PAGE, SCRIPT = ROOT / "examples" / "nanogpt.md", Path(__file__).with_name("nanogpt_style.py")
+SCRIPT = Path(__file__).with_name("nanogpt_style.py")
 
 
 def changed_script():
     """Each diff must fit exactly one place."""
     source = SCRIPT.read_text()
-    for diff in re.findall(r"```diff\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        lines = diff.splitlines()
-        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
-        after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+    for before, after in diff_sides((ROOT / "examples" / "nanogpt.md").read_text()):
         assert source.count(before) == 1, before
         source = source.replace(before, after)
     return source

@@ -6,7 +6,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from agg_fairseq.functional.gated_linear import whole
+from tests.integrations.sharding import whole_weights
 from tests.processes import run_processes
 from tests.small_transformers import batch, gated_head, gpt2, untied
 
@@ -27,8 +27,7 @@ def train(model, share=slice(None), **options):
         optimizer.step()
         optimizer.zero_grad()
         gated.commit_update()
-    weights = {name: whole(one).detach() for name, one in model.state_dict().items()}
-    return weights, gated.gating.counter.appearances
+    return whole_weights(model), gated.gating.counter.appearances
 
 
 def assert_trains_as_one(model, share, make):

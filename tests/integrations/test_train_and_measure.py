@@ -152,24 +152,21 @@ def test_models_that_see_later_tokens_are_refused(tmp_path, text):
     sizes = {
         "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 8,
     }  # fmt: skip
-    for name in ("Bert", "Roberta"):
+    save_word_tokenizer(tmp_path, VOCABULARY)
+    for kind, length in ((transformers.BertLMHeadModel, 18), (transformers.RobertaForCausalLM, 16)):
         for is_decoder in (True, False):
-            config = getattr(transformers, f"{name}Config")(
+            config = kind.config_class(
                 vocab_size=VOCABULARY, max_position_embeddings=18, is_decoder=is_decoder, **sizes
             )
-            kind = "BertLMHeadModel" if name == "Bert" else "RobertaForCausalLM"
-            getattr(transformers, kind)(config).save_pretrained(tmp_path)
-            save_word_tokenizer(tmp_path, VOCABULARY)
+            kind(config).save_pretrained(tmp_path)
             given = open_models([tmp_path], ["m"]), PlainText(text, text)
             if is_decoder:
-                length = 18 if name == "Bert" else 16
                 signature = perplexity(*given).signature
                 assert f"|tokens-per-sample:{length}|context:0|" in signature
-            else:
-                with pytest.raises(
-                    UserError, match=f"found a {kind}, whose logits depend on later"
-                ):
-                    perplexity(*given)
+                continue
+            words = f"found a {kind.__name__}, whose logits depend on later"
+            with pytest.raises(UserError, match=words):
+                perplexity(*given)
 
 
 def test_options_of_from_pretrained_and_what_is_refused(tmp_path, text, capsys):
