@@ -16,12 +16,14 @@ import io
 import json
 import logging
 import math
+import multiprocessing
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,9 @@ import torch
 from torch import Tensor
 
 from agg_fairseq.checkpoints import OutputEmbedding
+from agg_fairseq.files import write_json
 
-from .measuring import machine, row, status_mib
+from .measuring import cpu_peak_mib, machine, row
 
 SMALL = 0.0
 HEADER = (
@@ -230,7 +233,8 @@ def isotropy(size: Size) -> Ways:
     groups = dict(zip("abc", torch.arange(len(weight)).tensor_split(ends), strict=True))
 
     def ours() -> list[float]:
-        found = geometry_by_group(_Source(weight), groups)
+        model = SimpleNamespace(output_embedding=OutputEmbedding("W", None, weight))
+        found = geometry_by_group(model, groups)
         return [found["isotropy"]["total"], found["isoscore"]["total"]]
 
     def peer() -> list[float]:
@@ -243,13 +247,6 @@ def isotropy(size: Size) -> Ways:
         return [(log_z.min() - log_z.max()).exp().item(), isoscore.item()]
 
     return Ways(ours, peer, 1e-6)
-
-
-class _Source:
-    """A model of which only W is known."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self.output_embedding = OutputEmbedding("W", None, weight)
 
 
 def generation(size: Size) -> tuple[Path, Path, Path]:
@@ -411,26 +408,19 @@ def cosreg(size: Size) -> Ways:
 
 def measured(way: Callable[[], Any]) -> tuple[float, float]:
     """CPU seconds and peak MiB of a way in a process of its own, which is a copy of this one."""
-    reading, writing = os.pipe()
-    if not (child := os.fork()):
-        try:
-            with open("/proc/self/clear_refs", "w") as file:
-                file.write("5")  # resets VmHWM, the peak of VmRSS
-            before, start = status_mib("VmRSS"), os.times()
-            way()
-            end, peak = os.times(), status_mib("VmHWM") - before
-            seconds = sum(end[:4]) - sum(start[:4])
-            os.write(writing, json.dumps([seconds, peak]).encode())
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        found = file.read()
-    os.waitpid(child, 0)
-    if not found:
-        raise RuntimeError("a way failed")
-    seconds, peak = json.loads(found)
+    context = multiprocessing.get_context("fork")
+    found, result = context.Pipe(duplex=False)
+
+    def measure() -> None:
+        start = os.times()
+        peak = cpu_peak_mib(way)
+        result.send((sum(os.times()[:4]) - sum(start[:4]), peak))
+
+    process = context.Process(target=measure)
+    process.start()
+    result.close()  # so that the end of a process that failed is seen
+    seconds, peak = found.recv()
+    process.join()
     return seconds, peak
 
 
@@ -443,11 +433,6 @@ def check(ways: Ways) -> None:
         return
     ours, theirs = (torch.as_tensor(one, dtype=torch.float64) for one in (ours, theirs))
     torch.testing.assert_close(ours, theirs, rtol=ways.tolerance, atol=0, equal_nan=True)
-
-
-def made(name: str, scale: float, folder: str) -> Ways:
-    """The ways of a row."""
-    return ROWS[name](Size(scale, Path(folder)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -466,26 +451,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.small:
         for name in options.rows or ROWS:
             with tempfile.TemporaryDirectory() as folder:
-                check(made(name, SMALL, folder))
+                check(ROWS[name](Size(SMALL, Path(folder))))
         return
     print(f"{machine('cpu')}, least of {options.repeats}\n\n{HEADER}")
     results: list[dict[str, Any]] = []
     for name in options.rows or ROWS:
         for scale in options.scale:
             with tempfile.TemporaryDirectory() as folder:
-                ways = made(name, scale, folder)
+                ways = ROWS[name](Size(scale, Path(folder)))
                 runs = [(measured(ways.ours), measured(ways.peer)) for _ in range(options.repeats)]
             (ours, mib), (theirs, their_mib) = np.array(runs).min(0).tolist()
+            ratio, memory_ratio = (
+                ours / max(theirs, 0.01),
+                mib / max(their_mib, 1),
+            )  # ticks of 10 ms
             found = {"row": name, "scale": scale, "seconds": ours, "peer_seconds": theirs}
-            found |= {"ratio": ours / theirs, "mib": mib, "peer_mib": their_mib}
-            found |= {"memory_ratio": mib / max(their_mib, 1), "size": inspect.getdoc(ROWS[name])}
+            found |= {"ratio": ratio, "mib": mib, "peer_mib": their_mib}
+            found |= {"memory_ratio": memory_ratio, "size": inspect.getdoc(ROWS[name])}
             results.append(found)
-            cells = [name, f"{scale:g}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"]
-            cells += [f"{mib:,.0f}", f"{their_mib:,.0f}", f"{found['memory_ratio']:.2f}"]
+            cells = [name, f"{scale:g}", f"{ours:.2f}", f"{theirs:.2f}", f"{ratio:.2f}"]
+            cells += [f"{mib:,.0f}", f"{their_mib:,.0f}", f"{memory_ratio:.2f}"]
             print(row(cells), flush=True)
     if options.json:
-        from agg_fairseq.files import write_json
-
         write_json(options.json, {"results": results, "machines": [machine("cpu")]})
 
 

@@ -1,39 +1,175 @@
-"""Shared by the benchmarks: timing in turns, peak memory, processes of their own, and the name of
-the machine."""
+"""Shared by the benchmarks: timing in turns, peak memory, processes of their own, the name of the
+machine, and the command line of those that compare training steps."""
 
+import argparse
 import gc
-import json
+import logging
 import os
 import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from agg_fairseq.files import write_json
+
 Step = Callable[[], object]
+Case = tuple[int, int, int]  # V, N and D
 STEPS_IN_A_ROW = 6
-
-RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-"""Makes glibc return freed memory to the system, which otherwise would hide the peak of a process
-that is warm."""
+DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
 
 
-def size(text: str) -> tuple[int, int, int]:
+@dataclass
+class Variants:
+    """What a benchmark compares at one size."""
+
+    steps: dict[str, Step | str]  # a forward and backward pass, or why there is none
+    trained: list[Tensor]  # features, output embedding, and what only some variants have
+
+    def clear(self) -> None:
+        """Drops the gradients."""
+        for tensor in self.trained:
+            tensor.grad = None
+
+    def timed(self, name: str) -> Step:
+        """A forward and backward pass that drops the gradients first."""
+        forward_and_backward = self.steps[name]
+
+        def step() -> None:
+            self.clear()
+            forward_and_backward()
+
+        return step
+
+
+Build = Callable[[Case, torch.dtype, str], Variants]
+"""Of a size, a dtype and a device."""
+
+
+def compare(
+    description: str, sizes: Mapping[str, Sequence[Case]], build: Build, floor: str
+) -> None:
+    """The command line of a benchmark, with a table for each device.
+
+    Time and memory are compared with the first variant, and time with that of `floor` too.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", help="cpu or cuda (default: cpu, and cuda where there is one)")
+    parser.add_argument("--dtype", help="default: float32, on a GPU bfloat16")
+    parser.add_argument("--repeats", type=int, default=5, help="timed rounds (default: 5)")
+    parser.add_argument("--variants", nargs="+", metavar="VARIANT", help="default: all")
+    parser.add_argument(
+        "--sizes", nargs="+", type=size, metavar="V,N,D", help="vocabulary, positions and features"
+    )
+    parser.add_argument("--profile", action="store_true", help="print the kernels of mle on a GPU")
+    parser.add_argument("--json", metavar="FILE", help="also write the numbers to FILE")
+    options = parser.parse_args()
+    logging.disable(logging.INFO)
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    if options.device:
+        devices = [options.device]
+    results: list[dict[str, Any]] = []
+    for device in devices:
+        dtype = options.dtype or DTYPES[device]
+        titles = ["variant", "time [ms]", "× cross_entropy", f"× {floor}", "behind a model [ms]"]
+        titles += ["peak [MiB]", "× cross_entropy", "less gradients [MiB]"]
+        print(f"\n{machine(device)}, {dtype}, median of {options.repeats}\n")
+        print(f"{row(['V', 'N', 'D', *titles])}\n|--:|--:|--:|:--|{'--:|' * (len(titles) - 1)}")
+        for case in options.sizes or sizes[device]:
+            given = build, case, getattr(torch, dtype), device
+            if device == "cpu":
+                with new_processes(1) as pool:
+                    peaks = pool.submit(peaks_mib, *given, options.variants, floor).result()
+            else:
+                peaks = peaks_mib(*given, options.variants, floor)
+            variants = build(*given[1:])
+            for result in report(case, variants, peaks, floor, options.repeats, device):
+                results.append({"dtype": dtype, "device": device, **result})
+            if options.profile and device != "cpu":
+                print(f"\n{kernels(variants.timed('mle'))}\n")
+            del variants
+            free(device)
+    if options.json:
+        machines = [machine(device) for device in devices]
+        write_json(options.json, {"results": results, "machines": machines})
+
+
+def peaks_mib(
+    build: Build, case: Case, dtype: torch.dtype, device: str, names: list[str] | None, floor: str
+) -> dict[str, float | str]:
+    """The peak memory of variants, or why they are not run; the first and `floor` are always."""
+    variants = build(case, dtype, device)
+    first, *_ = variants.steps
+    peaks: dict[str, float | str] = {}
+    for name in dict.fromkeys([first, floor, *(names or variants.steps)]):
+        reason = variants.steps[name]
+        if isinstance(reason, str):
+            peaks[name] = reason
+            continue
+        try:
+            peaks[name] = peak_mib(variants.timed(name), variants.clear, device)
+        except torch.OutOfMemoryError:
+            peaks[name] = "out of memory"
+    return peaks
+
+
+def report(
+    case: Case,
+    variants: Variants,
+    peaks: dict[str, float | str],
+    floor: str,
+    repeats: int,
+    device: str,
+) -> list[dict[str, Any]]:
+    """Measures the times of variants, prints a row for each, and returns their numbers."""
+    mibs = {name: peak for name, peak in peaks.items() if not isinstance(peak, str)}
+    steps = {name: variants.timed(name) for name in mibs}
+    times = interleaved(steps, repeats, device)
+    behind = {} if device == "cpu" else behind_a_model(steps, repeats, device)
+    variants.clear()
+    gradients = sum(tensor.nbytes for tensor in variants.trained[:2]) / 2**20
+    results = []
+    for name, peak in peaks.items():
+        result: dict[str, Any] = {"variant": name, **dict(zip("VND", case, strict=True))}
+        cells = [*(f"{number:,}" for number in case), name]
+        if isinstance(peak, str):
+            cells += [f"not run: {peak}", *[""] * 6]
+        else:
+            seconds, ratio = times[name]
+            result |= {"ms": 1000 * seconds, "time_ratio": ratio, "mib": peak}
+            result |= {"floor_ratio": ratio / times[floor][1]}
+            result |= {"memory_ratio": peak / next(iter(mibs.values()))}
+            result |= {"not_gradients_mib": peak - gradients}
+            digits = 0 if seconds >= 0.01 else 2
+            cells += [
+                f"{1000 * seconds:,.{digits}f}",
+                f"{ratio:.2f}",
+                f"{result['floor_ratio']:.2f}",
+            ]
+            if behind:
+                result["behind_ms"] = 1000 * behind[name]
+            cells.append(f"{result['behind_ms']:.2f}" if behind else "")
+            cells += [f"{peak:,.0f}", f"{result['memory_ratio']:.2f}"]
+            cells.append(f"{result['not_gradients_mib']:,.0f}")
+        print(row(cells), flush=True)
+        results.append(result)
+    return results
+
+
+def size(text: str) -> Case:
     """V, N and D from "8000,1024,512"; N is a multiple of 512, the steps of a sequence."""
     vocabulary, positions, features = (int(number) for number in text.split(","))
     if positions % 512:
         raise ValueError(f"expected a multiple of 512 positions, got {positions}")
     return vocabulary, positions, features
-
-
-def devices(asked: str | None) -> list[str]:
-    """The device that was asked for; by default the CPU, and the GPU if there is one."""
-    return [asked] if asked else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def machine(device: str) -> str:
@@ -48,18 +184,12 @@ def machine(device: str) -> str:
     return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
-def run_alone(module: str, *arguments: str, environment: dict[str, str] | None = None) -> Any:
-    """Runs a module in a process of its own, and returns the last line of its output, parsed as
-    JSON."""
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+def new_processes(number: int) -> ProcessPoolExecutor:
+    """Processes in which glibc returns freed memory to the system: in a process that is warm, that
+    would otherwise hide the peak."""
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
+    disable_info = {"initializer": logging.disable, "initargs": (logging.INFO,)}
+    return ProcessPoolExecutor(number, get_context("spawn"), **disable_info)
 
 
 def seconds(step: Step, device: str) -> float:
@@ -136,10 +266,15 @@ def peak_mib(step: Step, clear: Step, device: str) -> float:
         before = torch.cuda.memory_allocated()
         step()
         return torch.cuda.max_memory_allocated() / 2**20 - before / 2**20
+    return cpu_peak_mib(step)
+
+
+def cpu_peak_mib(call: Step) -> float:
+    """What a call allocates at its peak, in MiB, on the CPU."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # resets VmHWM, the peak of VmRSS
     before = status_mib("VmRSS")
-    step()
+    call()
     return status_mib("VmHWM") - before
 
 
@@ -148,20 +283,6 @@ def zipf(vocabulary: int, tokens: int) -> Tensor:
     law."""
     ranks = torch.arange(1, vocabulary - 3, dtype=torch.float64)
     return torch.multinomial(1 / ranks, tokens, replacement=True) + 4
-
-
-def bare_products(features: Tensor, weight: Tensor) -> Step:
-    """The three matrix products of (N, D) and (V, D) that any softmax layer needs, without a
-    softmax."""
-
-    @torch.no_grad()
-    def step() -> None:
-        pause()
-        logits = features @ weight.t()
-        logits @ weight
-        logits.t() @ features
-
-    return step
 
 
 def row(cells: Sequence[object]) -> str:

@@ -1,6 +1,7 @@
 """fairseq models that consist of an output layer only, so that its cost and a criterion's are
 measured alone."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import agg_fairseq.fairseq_plugin.criterions  # noqa: F401 — registers
 
-from .measuring import pause, zipf
+from .measuring import Case, Variants, pause, zipf
 
 
 class FullDecoder(TransformerDecoderBase):
@@ -66,8 +67,8 @@ def batch(
     target: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
-    """Random features, as `src_tokens`, and targets (N,) in sequences of `steps`; by default targets follow Zipf's
-    law."""
+    """Random features, as `src_tokens`, and targets (N,), by default of Zipf's law, in sequences
+    of `steps`."""
     if target is None:
         target = zipf(vocabulary, positions)
     size = (positions // steps, steps)
@@ -99,3 +100,30 @@ def criterion(name: str, task: FairseqTask, **options: Any) -> nn.Module:
     elif name == "freeze_rare":
         objective.set_rare(is_rare)
     return objective
+
+
+class OutputLayer:
+    """Features (N, D), targets and an output embedding (V, D), which criterions train."""
+
+    def __init__(
+        self, case: Case, dtype: torch.dtype, device: str, target: Tensor | None = None
+    ) -> None:
+        vocabulary, positions, width = case
+        self.device, self.task = device, OutputLayerTask(vocabulary)
+        self.model = OutputLayerModel(width, vocabulary).to(device, dtype)
+        self.sample = batch(positions, width, vocabulary, device, target=target, dtype=dtype)
+        self.features = self.sample["net_input"]["src_tokens"]
+        self.weight = self.model.decoder.output_projection.weight
+        self.variants = Variants({}, [self.features, self.weight])
+
+    def add(self, variant: str, name: str, model: nn.Module | None = None, **options: Any) -> None:
+        """Adds a criterion to the variants: by default, of the model with the whole softmax."""
+        objective = criterion(name, self.task, **options).to(self.device).train()
+        updates = itertools.count()
+
+        def step() -> None:
+            if hasattr(objective, "start_update"):
+                objective.start_update(next(updates))
+            objective(model or self.model, self.sample)[0].backward()
+
+        self.variants.steps[variant] = step

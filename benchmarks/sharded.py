@@ -11,23 +11,22 @@ import argparse
 import os
 import statistics
 import time
-from typing import Any
+from functools import partial
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from agg_fairseq.functional import TrainingLoss
 from agg_fairseq.gating import AggGating, Gating
 
-from .measuring import RETURN_FREED_MEMORY, machine, peak_mib, row, size, zipf
+from .measuring import machine, new_processes, peak_mib, row, size, zipf
 
 
 def measure(
-    rank: int, kind: str, vocabulary: int, number: int, width: int, repeats: int, queue: Any
-) -> None:
-    """Puts the seconds and MiB of plain likelihood, and those of AGG, into the queue."""
+    kind: str, vocabulary: int, number: int, width: int, repeats: int, rank: int
+) -> list[float]:
+    """The seconds and MiB of plain likelihood, and those of AGG."""
     torch.manual_seed(0)
     whole = torch.randn(vocabulary, width) * width**-0.5
     features, target = torch.randn(number, width), zipf(vocabulary, number)
@@ -56,9 +55,9 @@ def measure(
             times.append(time.process_time() - before)
         clear()
         found += [statistics.median(times), mib]
-    queue.put(found)
     if kind == "sharded":
         dist.destroy_process_group()
+    return found
 
 
 def main() -> None:
@@ -69,14 +68,13 @@ def main() -> None:
     parser.add_argument("--size", type=size, metavar="V,N,D", default=(267_744, 2048, 256))
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
-    os.environ |= RETURN_FREED_MEMORY
-    context, results = mp.get_context("spawn"), dict[str, list[float]]()
+    results: dict[str, list[float]] = {}
     vocabulary, number, width = options.size
     for kind, here in (("whole", vocabulary), ("alone", vocabulary // 2), ("sharded", vocabulary)):
-        queue, processes = context.SimpleQueue(), 1 if kind == "whole" else 2
-        given = (kind, here, number, width, options.repeats, queue)
-        mp.spawn(measure, given, nprocs=processes)
-        measured = [queue.get() for _ in range(processes)]
+        processes = 1 if kind == "whole" else 2
+        measure_rank = partial(measure, kind, here, number, width, options.repeats)
+        with new_processes(processes) as pool:
+            measured = list(pool.map(measure_rank, range(processes)))
         results[kind] = [max(both) for both in zip(*measured, strict=True)]
     print(f"{machine('cpu')}, V = {vocabulary:,}, N = {number:,}, D = {width}\n")
     print("| | mle: time | memory | agg: time | memory | agg/mle |\n|:--|--:|--:|--:|--:|--:|")

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from agg_fairseq.cli.main import main
 from agg_fairseq.errors import UserError
 from agg_fairseq.names import unique_names
-from benchmarks import commands
+from benchmarks import commands, criterion, f2_softmax
 from tests.commands import changed, diverge, refused, run
 
 
@@ -95,3 +96,12 @@ def test_a_terminal_of_another_encoding(checkpoint, monkeypatch):
 @pytest.mark.parametrize("row", commands.ROWS)
 def test_a_command_agrees_with_its_peer_of_the_benchmarks(row):
     commands.main(["--small", row])
+
+
+@pytest.mark.parametrize("benchmark", [criterion, f2_softmax])
+def test_every_training_step_of_the_benchmarks_gives_gradients(benchmark):
+    variants = benchmark.build((256, 512, 16), torch.float32, "cpu")
+    for name, step in variants.steps.items():
+        if callable(step) and name not in ("compiled cross_entropy", "three products"):
+            variants.timed(name)()
+            assert variants.trained[0].grad.norm() > 0, name
