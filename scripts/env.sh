@@ -24,7 +24,7 @@ help=${BASH_SOURCE[0]}
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 SIZE=${SIZE:-paper} JOBS=${JOBS:-1} RUNS=${RUNS:-runs/${SIZE:-paper}} DATA=${DATA:-} MODELS=${MODELS:-} WORDS=${WORDS:-}
 GPUS=${GPUS:-} overrides=("$@")
-data='' bpe='' rows='' known=''
+data='' bpe='' rows='' known='' config='' shared=''
 
 in_plan() { [ "${DRY_RUN:-}" = plan ]; }
 # show WORD…: prints a command as one could type it.
@@ -113,13 +113,21 @@ corpus() {
   esac
 }
 
+# add_row NAME: adds a name to `rows`, if MODELS has it; fails if not.
+add_row() {
+  known="$known $1"
+  case " ${MODELS:-$1} " in *" $1 "*) rows="$rows $1" ;; *) return 1 ;; esac
+}
+
+# variant NAME [KEY=VALUE…]: trains `config`, changed by the options `shared` and by these.
+variant() { train $config "$1" $shared "${@:2}"; }
+
 # train CONFIG NAME [KEY=VALUE…]: trains configs/CONFIG into $RUNS/NAME and adds NAME to `rows`, if MODELS has that name.
 started=() places=() # names of trainings; processes of those that run, by place, 0 to JOBS - 1
 plugin=$root/agg_fairseq/fairseq_plugin/user_dir/agg_plugin
 train() {
   local name=$2 folder=$RUNS/$2 place=0 changed="${overrides[*]-}"
-  known="$known $name"
-  case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) return 0 ;; esac
+  add_row "$name" || return 0
   if [ "$SIZE" != paper ]; then changed="SIZE=$SIZE${changed:+ $changed}"; fi
   case " $* " in *" ${alpha%% *} "*) changed="${ALPHA:+ALPHA=$ALPHA }$changed" ;; esac
   set -- "configs/$1" "task.data=$data/data-bin" "checkpoint.save_dir=$folder" "${@:3}" ${SEED:+"common.seed=$SEED"}
@@ -206,6 +214,9 @@ eval_lm() {
     once agg-fairseq eval-lm "$run" --data "$data/data-bin" "${@:1:$#-1}" --json "$run/${*: -1}"
   done
 }
+
+# plot KIND ARGUMENT… NAME: draws the picture NAME.png.
+plot() { once agg-fairseq plot "${@:1:$#-1}" -o "$RUNS/${*: -1}.png"; }
 
 # translate ROW LAST SOURCE TARGET: measures BLEU of a row, of the mean of its last checkpoints.
 translate() {

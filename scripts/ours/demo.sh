@@ -14,11 +14,11 @@ if [ -z "$DATA" ]; then
 else
   corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 16000
 fi
-shared="dataset.max_tokens=512 optimization.max_update=1000 checkpoint.save_interval_updates=500 dataset.validate_interval=2
+config=demo/mle shared="dataset.max_tokens=512 optimization.max_update=1000 checkpoint.save_interval_updates=500 dataset.validate_interval=2
   dataset.required_batch_size_multiple=8"
-train demo/mle mle $shared
-train demo/mle agg $shared criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=120
-train demo/mle mle-beta2-0.999 $shared $beta2
+variant mle
+variant agg criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=120
+variant mle-beta2-0.999 $beta2
 
 eval_lm --calibrate valid eval.json
 table demo --changes

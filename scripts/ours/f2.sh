@@ -7,12 +7,12 @@
 RUNS=${RUNS:-runs/f2-softmax} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 40000
-shared="optimization.max_update=2200 checkpoint.save_interval_updates=220 dataset.required_batch_size_multiple=8"
+config=demo/mle shared="optimization.max_update=2200 checkpoint.save_interval_updates=220 dataset.required_batch_size_multiple=8"
 f2="model._name=transformer_lm_f2 criterion._name=f2_softmax"
-train demo/mle mle $shared
-train demo/mle f2 $shared $f2
+variant mle
+variant f2 $f2
 for classes in equal-frequency-4 equal-frequency-18 equal-token-4 equal-token-13; do
-  train demo/mle $classes $shared $f2 model.f2_assignment=${classes%-*} model.f2_classes=${classes##*-}
+  variant $classes $f2 model.f2_assignment=${classes%-*} model.f2_classes=${classes##*-}
 done
 
 continue_texts() { # continue_texts ROW MODEL [OPTION…]
@@ -20,8 +20,8 @@ continue_texts() { # continue_texts ROW MODEL [OPTION…]
   once agg-fairseq generate-lm $RUNS/$2 --data $data/data-bin "${@:3}" -o $run/texts.jsonl
   once agg-fairseq text-metrics $run/texts.jsonl --name $1 --data $data/data-bin --json $run/texts.json
 }
+eval_lm eval.json
 for row in $rows; do
-  once agg-fairseq eval-lm $RUNS/$row --data $data/data-bin --json $RUNS/$row/eval.json
   if [ $row = mle ]; then
     continue_texts mle mle --topk 3
     continue_texts mle-greedy mle

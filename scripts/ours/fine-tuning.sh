@@ -6,9 +6,10 @@
 #          0.001 (-low), 0.003 or 0.01 (-high). 10 minutes, and 3 each, on a core of an AMD EPYC
 RUNS=${RUNS:-runs/fine-tuning} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
+config=cures/mle
 corpus $RUNS/old wikitext2/prepare.sh --tokenizer sentencepiece --vocabulary ${VOCABULARY:-8000}
 old=$data
-train cures/mle before $beta2 optimization.max_update=6120 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001
+variant before $beta2 optimization.max_update=6120 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001
 DATA=${NEW:-}
 corpus $RUNS/new text/prepare.sh --tokens-of $old
 
@@ -18,13 +19,13 @@ absent="criterion._name=freeze_rare criterion.freeze_below=1e-9" untied=model.sh
 for rate in -low:0.001:0.0001 -high:0.01:0.001 :0.003:0.0003; do
   IFS=: read -r suffix first last <<< "$rate"
   shared="$further optimization.lr=[$first] lr_scheduler.end_learning_rate=$last"
-  train cures/mle adam$suffix $shared
-  train cures/mle agg$suffix $shared $agg
-  train cures/mle frozen-absent$suffix $shared $absent
-  train cures/mle untied$suffix $shared $untied
-  train cures/mle agg-untied$suffix $shared $agg $untied
+  variant adam$suffix
+  variant agg$suffix $agg
+  variant frozen-absent$suffix $absent
+  variant untied$suffix $untied
+  variant agg-untied$suffix $agg $untied
 done
-train cures/mle adam-0.98 $shared "optimizer.adam_betas='(0.9,0.98)'"
+variant adam-0.98 "optimizer.adam_betas='(0.9,0.98)'"
 # Training on old text as well: random lines of it, as 1, 5 and 10% of the words
 once shuf --random-source=$old/encoded/train $old/encoded/train '>' $RUNS/shuffled
 for percent in 1 5 10; do
@@ -33,7 +34,7 @@ for percent in 1 5 10; do
     $data/encoded/train $RUNS/shuffled '>' $mix/train
   once fairseq-preprocess --only-source --srcdict $old/data-bin/dict.txt --trainpref $mix/train \
     --validpref $data/encoded/valid --testpref $data/encoded/test --destdir $mix/data-bin '>' $mix/preprocess.output
-  data=$mix train cures/mle old-$percent $shared
+  data=$mix variant old-$percent
 done
 
 for run in $(folders); do

@@ -15,8 +15,7 @@ row() {
   for size in 64:0.01 128:0.005 256:0.0025; do
     units=${size%:*}
     name=$units-$1
-    known="$known $name"
-    case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) continue ;; esac
+    add_row $name || continue
     once python -m scripts.ours.optimizers $text adamw-$2 "$3" ${SEED:-1} ${size#*:} "$RUNS/$name/eval.json" $units
   done
 }

@@ -7,17 +7,17 @@ RUNS=${RUNS:-runs/multi30k} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 [ -n "$DATA" ] || fail "found no DATA; expected the folder of Multi30k, task 1"
 corpus $RUNS wmt14_en_de/prepare.sh --tokenizer sentencepiece --vocabulary 6000
-shared="size=tiny optimization.max_update=1000 lr_scheduler.warmup_updates=400 checkpoint.save_interval_updates=50
+config=wmt14_en_de/mle shared="size=tiny optimization.max_update=1000 lr_scheduler.warmup_updates=400 checkpoint.save_interval_updates=50
   checkpoint.keep_interval_updates=5"
 agg="criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=50" subset='model.train_subset=${dataset.train_subset}'
-train wmt14_en_de/mle mle $shared
-train wmt14_en_de/mle cosreg $shared criterion._name=cosreg
+variant mle
+variant cosreg criterion._name=cosreg
 # The rank is the same share of the vocabulary as 27,000 of about 40,000.
-train wmt14_en_de/mle agps $shared criterion._name=agps criterion.agps_rare_rank=4000 criterion.agps_mu1=50 criterion.agps_mu2=15
-train wmt14_en_de/mle agg-0.3 $shared $agg
+variant agps criterion._name=agps criterion.agps_rare_rank=4000 criterion.agps_mu1=50 criterion.agps_mu2=15
+variant agg-0.3 $agg
 # All options that a layer reads: fairseq-hydra-train knows no defaults of translation models.
-train wmt14_en_de/mle bias-agg-0.3 $shared $agg model._name=transformer_unigram model.unigram_bias=learned "$subset"
-train wmt14_en_de/mle f2 $shared model._name=transformer_f2 criterion._name=f2_softmax model.f2_assignment=mefmax \
+variant bias-agg-0.3 $agg model._name=transformer_unigram model.unigram_bias=learned "$subset"
+variant f2 model._name=transformer_f2 criterion._name=f2_softmax model.f2_assignment=mefmax \
   model.f2_classes=0 model.f2_decoding=joint "$subset" 'model.save_dir=${checkpoint.save_dir}' \
   'model.restore_file=${checkpoint.restore_file}'
 

@@ -12,8 +12,7 @@ if [ "$SIZE" = tiny ]; then text=de/60:unk2; fi
 # row W REST RATE,…
 row() {
   local name=$1${2:+-rest-$2}
-  known="$known $name"
-  case " ${MODELS:-$name} " in *" $name "*) rows="$rows $name" ;; *) return 0 ;; esac
+  add_row $name || return 0
   once python -m scripts.ours.optimizers $text $1 "${2:-adamw}" ${SEED:-1} $3 "$RUNS/$name/eval.json"
 }
 adam=0.003,0.01,0.03

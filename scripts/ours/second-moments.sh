@@ -7,17 +7,17 @@
 RUNS=${RUNS:-runs/second-moments} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 10000
-shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001"
+config=cures/mle shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001"
 w_alone="optimizer._name=embedding_adam optimizer.embedding_beta2"
 other="common.user_dir=$here/interventions"
-train cures/mle mle $shared
-train cures/mle all-0.999 $shared $beta2
-train cures/mle w-0.999 $shared $w_alone=0.999
-train cures/mle others-0.999 $shared $w_alone=0.98 $beta2
-train cures/mle coupled-adam $shared optimizer._name=coupled_adam
-train cures/mle frequent-0.999 $shared $other optimizer._name=long_memory_of_frequent_rows
-train cures/mle amsgrad $shared $other optimizer._name=amsgrad_of_w
-train cures/mle balanced-pushes $shared $other criterion._name=balanced_pushes
+variant mle
+variant all-0.999 $beta2
+variant w-0.999 $w_alone=0.999
+variant others-0.999 $w_alone=0.98 $beta2
+variant coupled-adam optimizer._name=coupled_adam
+variant frequent-0.999 $other optimizer._name=long_memory_of_frequent_rows
+variant amsgrad $other optimizer._name=amsgrad_of_w
+variant balanced-pushes $other criterion._name=balanced_pushes
 
 eval_lm --calibrate valid eval.json
 table second-moments --changes

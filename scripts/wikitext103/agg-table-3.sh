@@ -23,8 +23,8 @@ table agg-table-3
 table agg-table-10
 
 # Figure 3
-once agg-fairseq plot projection $(folders) --data $data/data-bin -o $RUNS/agg-figure-3ab.png
-once agg-fairseq plot singular-values $(folders) -o $RUNS/agg-figure-3c.png
+plot projection $(folders) --data $data/data-bin agg-figure-3ab
+plot singular-values $(folders) agg-figure-3c
 
 # Tables 5 and 15: the paper's prefixes of 50 tokens, as WikiText-103 has them, continued greedily as by the authors'
 # evaluation.py, with the number of different tokens of each continuation up to its first </s>.

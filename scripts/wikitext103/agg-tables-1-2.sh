@@ -28,8 +28,7 @@ train wikitext103/mle early size=$(size agg-study) checkpoint.save_interval_upda
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
 finish # so that its checkpoints are there to be listed
 for row in $rows; do
-  once agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --data $data/data-bin \
-    -o $RUNS/agg-figure-1.png
+  plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --data $data/data-bin agg-figure-1
 done
 
 rows=''
@@ -37,5 +36,5 @@ for updates in "${until[@]}"; do
   train wikitext103/freeze-until until-$updates size=$(size agg-study) criterion.freeze_until=$updates
 done
 if [ -n "$rows" ]; then
-  once agg-fairseq plot isotropy $(folders) --data $data/data-bin -o $RUNS/agg-figure-2.png
+  plot isotropy $(folders) --data $data/data-bin agg-figure-2
 fi

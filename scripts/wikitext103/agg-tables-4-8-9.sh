@@ -14,14 +14,15 @@ key=criterion.agg_alpha early=1000
 case $SIZE in small) early=300 ;; tiny) key=criterion.agg_rare_fraction early=300 ;; esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
+config=wikitext103/agg shared="size=$(size agg) $alpha"
 train wikitext103/mle mle size=$(size agg)
-train wikitext103/agg agg size=$(size agg) $alpha
+variant agg
 both=$rows
 train wikitext103/ul ul size=$(size agg)
-train wikitext103/agg ul-agg size=$(size agg) $alpha criterion.ul_alpha=1
-train wikitext103/agg no-g1 size=$(size agg) $alpha criterion.agg_gates=g2
-train wikitext103/agg no-g2 size=$(size agg) $alpha criterion.agg_gates=g1
-train wikitext103/agg static size=$(size agg) $alpha criterion.agg_static_after_epoch=1
+variant ul-agg criterion.ul_alpha=1
+variant no-g1 criterion.agg_gates=g2
+variant no-g2 criterion.agg_gates=g1
+variant static criterion.agg_static_after_epoch=1
 for value in 0.01 0.02 0.04 0.05; do
   train wikitext103/agg alpha-$value size=$(size agg) $key=$value
 done
@@ -36,12 +37,12 @@ sweep=''
 for row in $rows; do case $row in alpha-*) sweep="$sweep $row" ;; esac; done
 if [ -n "$sweep" ]; then
   rows="$both $sweep"
-  once agg-fairseq plot alpha-sweep $(in_folders uniq.json) -o $RUNS/agg-figure-5.png
+  plot alpha-sweep $(in_folders uniq.json) agg-figure-5
   table agg-figure-5
 fi
 
 rows=''
-train wikitext103/agg agg-early size=$(size agg) $alpha common.log_interval=1 optimization.max_update=$early
+variant agg-early common.log_interval=1 optimization.max_update=$early
 for row in $rows; do
-  once agg-fairseq plot rare-tokens $RUNS/$row/train.log -o $RUNS/agg-figure-4.png
+  plot rare-tokens $RUNS/$row/train.log agg-figure-4
 done

@@ -29,10 +29,10 @@ train wikitext103/ul f2-ul-token size=$size
 train wikitext103/ul-sequence f2-ul-token-seq size=$size checkpoint.finetune_from_model=$RUNS/f2-ul-token/checkpoint_best.pt
 train wikitext103/f2 f2 size=$size
 
+eval_lm ppl.json
 for row in $rows; do
   run=$RUNS/$row sampled='' greedy=''
   if [ $row = f2 ]; then sampled="--f2-decoding sample-class" greedy="--f2-decoding greedy-class"; fi
-  once agg-fairseq eval-lm $run --data $data/data-bin --json $run/ppl.json
   once agg-fairseq generate-lm $run --data $data/data-bin $greedy -o $run/greedy.jsonl
   for k in 3 5 10 20; do
     once agg-fairseq generate-lm $run --data $data/data-bin --topk $k $seed $sampled -o $run/top$k.jsonl
@@ -46,7 +46,7 @@ done
 table f2-table-1
 table f2-table-2
 table f2-table-10
-once agg-fairseq plot token-shares $(in_folders top3.json) -o $RUNS/f2-figure-2.png
+plot token-shares $(in_folders top3.json) f2-figure-2
 
 # Table 9 (a): of the seven measures PPL, KLD, MSJ-3, SB-3, Dist-3, Rep and Uniq of greedy texts, those won and lost
 print python "$here/f2_table_9.py" $RUNS $rows

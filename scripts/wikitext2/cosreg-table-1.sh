@@ -27,4 +27,4 @@ for row in $rows; do
   case $row in *-finetune) evaluate $row-cache $row --cache-size 3785 ;; esac # as by the authors of AWD-LSTM
 done
 table cosreg-table-1
-once agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3b.png
+plot frequencies $data/data-bin cosreg-figure-3b

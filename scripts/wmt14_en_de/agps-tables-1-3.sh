@@ -50,8 +50,7 @@ table agps-table-2
 
 rows=$base # Figures 3, of cosreg-base-mle and agps-base-freeze, and 4; Table 3
 if [ -n "$rows" ]; then
-  once agg-fairseq plot projection $(in_folders averaged.pt) --name $rows --groups frequency --data $data/data-bin \
-    -o $RUNS/agps-figures-3-4.png
+  plot projection $(in_folders averaged.pt) --name $rows --groups frequency --data $data/data-bin agps-figures-3-4
   once agg-fairseq align $data/data-bin -o $RUNS/agps.align
   print python "$here/hidden_states.py" $data/data-bin $(in_folders averaged.pt)
 fi
@@ -65,19 +64,19 @@ train wmt14_en_de/mle agps-early size=$(size agps-base) checkpoint.save_interval
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
 finish # so that its checkpoints are there to be listed
 for row in $rows; do
-  once agg-fairseq plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --groups frequency \
-    --data $data/data-bin -o $RUNS/agps-figure-1.png
+  plot projection $(checkpoints $row "${after[@]}") --name "${after[@]}" --groups frequency \
+    --data $data/data-bin agps-figure-1
 done
 rows=''
 train wmt14_en_de/freeze-until agps-until size=$(size agps-base) checkpoint.keep_interval_updates=-1 $until
 for row in $rows; do
-  once agg-fairseq plot inner-products $RUNS/$row --groups frequency --data $data/data-bin -o $RUNS/agps-figure-2.png
+  plot inner-products $RUNS/$row --groups frequency --data $data/data-bin agps-figure-2
 done
 
 rows=$base # Tables 10 to 12, the tokens nearest to three words, or to WORDS, which have to be tokens; Figures 5 to 7
 for word in ${rows:+${WORDS:-$words}}; do
-  once agg-fairseq plot similarity $(in_folders averaged.pt) --name $rows --words $word --groups frequency \
-    --data $data/data-bin -o $RUNS/agps-figure-$word.png
+  plot similarity $(in_folders averaged.pt) --name $rows --words $word --groups frequency \
+    --data $data/data-bin agps-figure-$word
   print agg-fairseq neighbors $(in_folders averaged.pt) --name $rows --data $data/data-bin --words $word \
     --groups frequency $bpe
 done

@@ -32,7 +32,7 @@ rows=$base
 if [ -n "$rows" ]; then
   models=$(in_folders averaged.pt)
   print python "$here/hidden_states.py" $data/data-bin $models
-  once agg-fairseq plot projection $models --name $rows --data $data/data-bin -o $RUNS/cosreg-figure-2a.png
-  once agg-fairseq plot singular-values $models --name $rows -o $RUNS/cosreg-figure-2b.png
+  plot projection $models --name $rows --data $data/data-bin cosreg-figure-2a
+  plot singular-values $models --name $rows cosreg-figure-2b
 fi
-once agg-fairseq plot frequencies $data/data-bin -o $RUNS/cosreg-figure-3a.png
+plot frequencies $data/data-bin cosreg-figure-3a

@@ -42,7 +42,6 @@ PAPERS = {  # options, models ("": all), pictures, and a line with a number of t
 }  # fmt: skip
 OURS = {
     "cures": "mle bias-fixed-agg coupled-adam",
-    "objectives": "mle agg-static",
     "second-moments": "mle frequent-0.999 amsgrad balanced-pushes",
     "large-vocabulary": "mle larger",
     "larger": "mle w-0.999",
