@@ -249,27 +249,22 @@ def isotropy(size: Size) -> Ways:
     return Ways(ours, peer, 1e-6)
 
 
-def generation(size: Size) -> tuple[Path, Path, Path]:
-    """A folder of data, V = 44,256, whose test split has 64 blocks; a model over it, D = 512; and
-    32 lines of 20 to 51 tokens."""
-    vocabulary, width, length = size(44_256, 60), str(size(512, 16)), 50 + size(100, 5)
-    tokens, block = zipf(vocabulary, 52 * 32, 1), size(64, 4) * length
-    splits = {"train": zipf(vocabulary, size(10**6, 2000)), "test": zipf(vocabulary, block, 2)}
-    data, lines = binarize(size.folder / "data", vocabulary, **splits), size.folder / "lines"
-    texts = [" ".join(f"w{token}" for token in tokens[52 * n :][: 20 + n]) for n in range(32)]
-    lines.write_text("\n".join(texts[::-1]))
-    return data, language_model(size.folder / "0.pt", data, "--decoder-embed-dim", width), lines
-
-
 @benchmark
 def generate_lm_prefixes(size: Size) -> Ways:
-    """generate-lm, greedy, of 32 lines of 20 to 51 tokens, beside a plain loop with a cache."""
+    """generate-lm, greedy, of 32 lines of 20 to 51 tokens, V = 44,256, D = 512, beside a plain loop
+    with a cache."""
     from agg_fairseq.checkpoints import Checkpoint
     from agg_fairseq.evaluation import generate_texts
     from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
 
-    data, path, lines = generation(size)
-    model, length, output = Checkpoint(path), size(100, 5), size.folder / "texts.jsonl"
+    vocabulary, length = size(44_256, 60), size(100, 5)
+    train, drawn = zipf(vocabulary, size(10**6, 2000)), zipf(vocabulary, 52 * 32, 1)
+    data = binarize(size.folder / "data", vocabulary, train=train)
+    prefixes = [" ".join(f"w{token}" for token in drawn[52 * n :][: 20 + n]) for n in range(32)]
+    lines, output = size.folder / "lines", size.folder / "texts.jsonl"
+    lines.write_text("\n".join(prefixes[::-1]))
+    width = str(size(512, 16))
+    model = Checkpoint(language_model(size.folder / "0.pt", data, "--decoder-embed-dim", width))
 
     def ours() -> list[str]:
         generate_texts(model, data, output, prefixes=lines, length=length, device="cpu")

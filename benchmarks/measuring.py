@@ -90,6 +90,7 @@ def compare(
                     peaks = pool.submit(peaks_mib, *given, options.variants, floor).result()
             else:
                 peaks = peaks_mib(*given, options.variants, floor)
+                free(device)
             variants = build(*given[1:])
             for result in report(case, variants, peaks, floor, options.repeats, device):
                 results.append({"dtype": dtype, "device": device, **result})
