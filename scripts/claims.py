@@ -22,7 +22,8 @@ from typing import Any
 from agg_fairseq.columns import METRICS, Metric
 from agg_fairseq.result import SeedValues, format_change, format_table
 
-from .results import ROOT, format_lines, surroundings
+from .command import ROOT
+from .results import surroundings, write_results
 from .table import read_cells, read_table
 
 SMALL_CHANGES = {True: 3.0, False: 0.1}
@@ -91,12 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         paper, ours = changes(claim, options.runs)
         least, largest = float(claim["least"]), float(claim["largest"])
         unit = "%" if metric.relative else ""
-        cells = [
-            format_change(paper, metric) or "",
-            "not run",
-            f"{least:+g}{unit} to {largest:+g}{unit}",
-        ]
-        verdicts = ["", ""]
+        predicted = f"{least:+g}{unit} to {largest:+g}{unit}"
+        cells, verdicts = [format_change(paper, metric) or "", "not run", predicted], ["", ""]
         rows.append({"name": [name, "mean"], "predicted": [least, largest]})
         if paper.numbers:
             rows[-1]["paper"] = paper.mean
@@ -112,14 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reproduced, right = ([line[index] for line in lines].count("yes") for index in (4, 5))
     print(f"\n{len(lines)} claims, {run} run: {reproduced} reproduced, {right} as predicted")
     if options.write is not None:
-        values = {
-            "facts": {"command": options.write, **surroundings()},
-            "labels": ["", "seed"],
-            "columns": HEADER[1:4],
-            "rows": rows,
-        }
-        path = ROOT / "docs" / "results" / "claims.json"
-        path.write_text(format_lines(values), encoding="utf-8")
+        facts = {"command": options.write, **surroundings()}
+        titles = {"labels": ["", "seed"], "columns": HEADER[1:4]}
+        write_results("claims", {"facts": facts, **titles, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -80,7 +80,10 @@ corpus() {
   data=$1
   shift 2
   case $SIZE:$prepare:$from in
-    small:wmt*) from=${from:-${AGG_DATA:+$AGG_DATA/multi30k}} data=$RUNS/data/wmt && set -- --vocabulary $vocabulary ;;
+    small:wmt*)
+      from=${from:-${AGG_DATA:+$AGG_DATA/multi30k}} data=$RUNS/data/wmt
+      [ -n "$from" ] || fail "found no DATA and no AGG_DATA; expected the folder of Multi30k"
+      set -- --vocabulary $vocabulary ;;
     small:*)
       from=${from:-${AGG_DATA:+$AGG_DATA/wikitext-2}} data=$RUNS/data/$2 prepare=wikitext2/prepare.sh
       if [ "$2" = words ]; then vocabulary=4000; fi
@@ -92,7 +95,6 @@ corpus() {
     *:) ;;
     *) case $data in "$RUNS" | "$RUNS"/*) ;; *) data=$RUNS/$data ;; esac ;;
   esac
-  case $SIZE:$prepare:$from in small:wmt*:) fail "found no DATA and no AGG_DATA; expected the folder of Multi30k" ;; esac
   case $prepare in wmt*) kind=subword_nmt ;; esac
   if [ -f "$from/train" ]; then prepare=text/prepare.sh; fi
   for word in "$@"; do

@@ -14,6 +14,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ import torch
 
 from agg_fairseq.result import Result
 
+from .command import ROOT
 from .table import find, read_table, row_of_file
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = "torch fairseq ve-fairseq fairseq-fixed transformers numpy pytorch-optimizer".split()
 
 
@@ -59,13 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             values[metric] = values.get(metric, {}) | {key: value} if key else value
             if key not in columns.setdefault(metric, []):
                 columns[metric].append(key)
-    facts = {"command": options.command, **({"text": options.text} if options.text else {})}
+    facts = {"command": options.command}
+    if options.text:
+        facts["text"] = options.text
     common = dict(set(settings[0].items()).intersection(*(of.items() for of in settings[1:])))
     common = {name: value for name, value in settings[0].items() if name in common}
     result = Result(collected, columns, common, facts | surroundings(), ["", "seed"])
-    path = ROOT / "docs" / "results" / f"{options.name}.json"
-    path.write_text(format_lines(result.json()), encoding="utf-8")
-    print(path)
+    print(write_results(options.name, result.json()))
 
 
 def surroundings() -> dict[str, str]:
@@ -88,8 +89,16 @@ def surroundings() -> dict[str, str]:
     return {"commit": commit.stdout.strip(), "machine": machine, "versions": ", ".join(versions)}
 
 
+def write_results(name: str, values: dict[str, Any]) -> Path:
+    """Writes a file of docs/results."""
+    path = ROOT / "docs" / "results" / f"{name}.json"
+    path.write_text(format_lines(values), encoding="utf-8")
+    return path
+
+
 def format_lines(values: dict[str, Any]) -> str:
     """JSON with a line for each fact and each row, so that changes can be read."""
+    dump = partial(json.dumps, ensure_ascii=False)
     parts = []
     for key, value in values.items():
         text = dump(value)
@@ -100,11 +109,6 @@ def format_lines(values: dict[str, Any]) -> str:
             text = "[\n" + ",\n".join(f"  {dump(row)}" for row in value) + "\n ]"
         parts.append(f" {dump(key)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def dump(value: object) -> str:
-    """A value in one line."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ SEED_SETTINGS = {"common.seed", "changed", "checkpoint.finetune_from_model"}
 """Entries of settings.json in which seeds of one training differ: the last has the digest of the
 settings of the training that it starts from, which are compared themselves."""
 Line = list[tuple[str | None, str | None]]  # for each column the paper's number, and ours
+Notes = dict[str, dict[str, None]]  # to be printed, with the rows that each is about
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,34 +65,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\nMean ± standard deviation over {len(options.runs)} seeds.")
 
 
-def read_table(path: Path) -> tuple[dict[str, list[str]], list[str], dict[str, list[str]]]:
-    """The lines above the table, as keys; the names of the columns; the paper's numbers by row."""
-    notes: dict[str, list[str]] = {}
+def read_table(path: Path) -> tuple[Notes, list[str], dict[str, list[str]]]:
+    """The lines above the table; the names of the columns; the paper's numbers by row."""
+    notes: Notes = {}
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
-            notes[line[1:].strip()] = []
+            notes[line[1:].strip()] = {}
         else:
             lines.append(line)
     (_, *columns), *body = csv.reader(lines, delimiter="\t")
     return notes, columns, {row: numbers for row, *numbers in body}
 
 
-def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> None:
+def add_notes(notes: Notes, row: str, runs: Sequence[Path]) -> None:
     """Adds to the notes what was changed for the trainings of the row, and where nothing says it.
 
     UserError for trainings of the row that are not those of different seeds.
     """
-    files = []
-    for run in runs:
-        if (run / row / SETTINGS).is_file():
-            files.append(run / row / SETTINGS)
-    for run in runs:
-        folder = run / row
-        is_training = bool(files) or any(folder.glob("checkpoint*.pt"))
-        if is_training and folder.is_dir() and folder / SETTINGS not in files:
+    folders = [run / row for run in runs if (run / row).is_dir()]
+    files = [folder / SETTINGS for folder in folders if (folder / SETTINGS).is_file()]
+    for folder in folders:
+        is_training = files or any(folder.glob("checkpoint*.pt"))
+        if is_training and folder / SETTINGS not in files:
             note = f"Found no {SETTINGS}, which says how it was trained"
-            notes.setdefault(note, []).append(str(folder))
+            notes.setdefault(note, {})[str(folder)] = None
     settings = list(map(read_settings, files))
     for file, other in zip(files[1:], settings[1:], strict=True):
         different = []
@@ -108,8 +106,7 @@ def add_notes(notes: dict[str, list[str]], row: str, runs: Sequence[Path]) -> No
         raise UserError(f"{row}: found the seeds {seeds}; expected each once")
     for run_settings in settings:
         if run_settings.get("changed"):
-            rows = notes.setdefault(f"Not as published ({run_settings['changed']})", [])
-            rows += [row] if row not in rows else []
+            notes.setdefault(f"Not as published ({run_settings['changed']})", {})[row] = None
 
 
 def read_settings(file: Path) -> dict[str, Any]:
@@ -125,10 +122,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 def find(result: Result, title: str) -> tuple[str, str] | None:
     """The metric and the key of a column."""
-    for pair, shown in column_titles(result.columns).items():
-        if shown == title:
-            return pair
-    return None
+    return {shown: pair for pair, shown in column_titles(result.columns).items()}.get(title)
 
 
 def row_of_file(result: Result, row: str) -> str | None:
@@ -140,10 +134,7 @@ def row_of_file(result: Result, row: str) -> str | None:
 
 
 def read_cells(
-    columns: Sequence[str],
-    rows: Sequence[str],
-    runs: Sequence[Path],
-    notes: dict[str, list[str]],
+    columns: Sequence[str], rows: Sequence[str], runs: Sequence[Path], notes: Notes
 ) -> tuple[list[Metric | None], dict[str, list[SeedValues]]]:
     """The metric of each column, None where nothing was measured, and the cells of each row."""
     metrics: list[Metric | None] = [None] * len(columns)
@@ -159,7 +150,7 @@ def read_cells(
 
 
 def _value(
-    folder: Path, row: str, column: str, rows: Sequence[str], notes: dict[str, list[str]]
+    folder: Path, row: str, column: str, rows: Sequence[str], notes: Notes
 ) -> tuple[Value, Metric | None]:
     """Our value, "not run", or None if it is not defined; and its metric, if it was measured. A column
     that a file does not have is noted."""
@@ -176,8 +167,7 @@ def _value(
         if pair := find(result, title):
             of = row_of_file(result, row)
             return None if of is None else result.shown(of, *pair), METRICS[pair[0]]
-        noted = notes.setdefault(f"Found no column {title} in {path.name}", [])
-        noted += [row] if row not in noted else []
+        notes.setdefault(f"Found no column {title} in {path.name}", {})[row] = None
     return NOT_RUN, None
 
 

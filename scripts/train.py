@@ -30,14 +30,12 @@ from agg_fairseq.files import read_json_object, write_json
 from .command import ROOT, run
 
 DONE, SETTINGS, LAST = "done", "settings.json", "checkpoint_last.pt"
-CHANGED = "changed"
-"""The entry of the settings that says what the user changed; no setting itself."""
+CHANGED = "changed"  # the entry of the settings that says what the user changed
 DIVIDED = ("dataset.max_tokens=", "optimization.update_freq=")
 """The options whose product, the tokens of an update, is divided among the processes."""
 MEETING = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 VOCABULARY = 100_000  # of criterions that are built as a check
-TOLERANCE = 0.02
-"""How far the tokens of an update may be from those that are configured, as a share."""
+TOLERANCE = 0.02  # by which the tokens of an update may differ from those configured
 PLUGIN = "agg_fairseq/fairseq_plugin/user_dir/agg_plugin"
 FREE = ("checkpoint.save_dir", "common.user_dir", "common.log_", "dataset.num_workers", "hydra.")
 """Beginnings of the options that may differ when a training is resumed."""
@@ -75,14 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         batches = divide_batches(config, processes)
         if options.check:
             build_criterion(config)
-            updates, interval = (
-                config.optimization.max_update,
-                config.checkpoint.save_interval_updates,
-            )
-            if config.checkpoint.save_dir in averaged and not 0 < interval <= updates:
+            updates, folder = config.optimization.max_update, config.checkpoint.save_dir
+            interval = config.checkpoint.save_interval_updates
+            if folder in averaged and not 0 < interval <= updates:
                 raise UserError(
-                    f"{config.checkpoint.save_dir}: found checkpoint.save_interval_updates={interval} "
-                    f"for {updates} updates; expected fewer, since its checkpoints are averaged"
+                    f"{folder}: found checkpoint.save_interval_updates={interval} for {updates} "
+                    "updates; expected fewer, since its checkpoints are averaged"
                 )
             is_done(written)
             continue
@@ -182,7 +178,7 @@ def composed(
 def flat_options(config: Any) -> dict[str, Any]:
     """All options by their names, SECTION.KEY; references to others are not resolved."""
     options = {}
-    for name, section in OmegaConf.to_container(config, resolve=False).items():
+    for name, section in OmegaConf.to_container(config).items():
         if isinstance(section, dict):
             options |= {f"{name}.{key}": value for key, value in section.items()}
     return options
@@ -195,9 +191,8 @@ def full_config(written: Any) -> Any:
     from fairseq.dataclass.initialize import add_defaults
 
     if missing := sorted(key for key, value in flat_options(written).items() if value == "???"):
-        raise UserError(
-            f"found no {', '.join(missing)}; expected {' '.join(f'{key}=…' for key in missing)}"
-        )
+        expected = " ".join(f"{key}=…" for key in missing)
+        raise UserError(f"found no {', '.join(missing)}; expected {expected}")
     try:
         whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), written)
         utils.import_user_module(whole.common)
@@ -220,9 +215,8 @@ def check_names(config: Any) -> None:
         names = known.get(section) or REGISTRIES[section]["registry"]
         name = (config[section] or {}).get("_name")
         if name not in names:
-            raise UserError(
-                f"{section}._name: found {name}; expected one of {', '.join(sorted(names))}"
-            )
+            expected = ", ".join(sorted(names))
+            raise UserError(f"{section}._name: found {name}; expected one of {expected}")
     model = ARCH_MODEL_NAME_REGISTRY.get(config.model._name, config.model._name)
     if model in MODEL_DATACLASS_REGISTRY:
         return  # of other models, fairseq ignores options that it does not know
@@ -232,10 +226,8 @@ def check_names(config: Any) -> None:
     # of lstm_lm; the others of transformer_f2
     options |= {"criterion", "train_subset", "save_dir", "restore_file"}
     if unknown := sorted(set(config.model) - options):
-        raise UserError(
-            f"model.{unknown[0]}: found no such option of {model}; expected "
-            f"{', '.join(sorted(options))}"
-        )
+        expected = ", ".join(sorted(options))
+        raise UserError(f"model.{unknown[0]}: found no such option of {model}; expected {expected}")
 
 
 def build_criterion(config: Any) -> None:
@@ -259,9 +251,8 @@ def training_settings(written: Any) -> dict[str, Any]:
         if not key.startswith(FREE):
             settings[key] = value
     data = Path(str(written.task.data))
-    settings["task.data"] = file_digest(
-        data.parent / "manifest.json", *sorted(data.glob("dict*.txt"))
-    )
+    dictionaries = sorted(data.glob("dict*.txt"))
+    settings["task.data"] = file_digest(data.parent / "manifest.json", *dictionaries)
     if start := settings.get("checkpoint.finetune_from_model"):
         path = os.path.relpath(start, written.checkpoint.save_dir)
         digest = file_digest(Path(start).parent / SETTINGS)
@@ -282,9 +273,8 @@ def is_done(written: Any) -> bool:
     if not (folder / LAST).is_file() and not (folder / DONE).is_file():
         return False
     remedy = f"remove {folder}, or name another folder"
-    recorded = read_json_object(
-        folder / SETTINGS, f"the settings of the training in this folder; {remedy}"
-    )
+    expected = f"the settings of the training in this folder; {remedy}"
+    recorded = read_json_object(folder / SETTINGS, expected)
     wanted, different = training_settings(written), []
     for key in sorted({*recorded, *wanted} - {CHANGED}):
         if recorded.get(key) != wanted.get(key):
@@ -378,10 +368,8 @@ def divide_batches(config: Any, processes: int) -> tuple[int, int]:
         found = f"{processes * batch_blocks * update_freq * block:,}"
         wrong = f"an update would have {found} tokens; expected {blocks * block:,}"
     elif config.criterion._name == "agps" and batch_blocks != most:
-        wrong = (
-            f"a batch would have {batch_blocks * block:,} tokens; expected {most * block:,}, since "
-        )
-        wrong += "the gates of agps depend on the batch"
+        found = f"{batch_blocks * block:,} tokens; expected {most * block:,}"
+        wrong = f"a batch would have {found}, since the gates of agps depend on the batch"
     if wrong:
         remedy = "choose another number by --gpus"
         raise UserError(f"found {processes} GPUs, on which {wrong}; {remedy}")

@@ -21,10 +21,8 @@ from ..command import run
 
 Cut = Callable[[list[str]], Iterable[str]]  # of lines into their tokens, with spaces between
 BLOCK_LINES = 1000  # that are cut at a time
-THREADED = (
-    "words",
-    "gpt2",
-)  # by the threads of a library, or faster than lines reach other processes
+# by the threads of a library, or faster than lines reach other processes
+THREADED = ("words", "gpt2")
 
 
 def words(_: str) -> Cut:

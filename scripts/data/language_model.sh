@@ -11,6 +11,8 @@
 # you may remove its folders text and encoded. Downloaded files are kept in data/downloads, for every preparation.
 
 # shellcheck disable=SC2154 # variables of preparation.sh
+help=${BASH_SOURCE[0]}
+. "$(dirname -- "${BASH_SOURCE[0]}")/preparation.sh"
 parse from lines tokenizer vocabulary tokens-of output workers -- "$@"
 trainer=() # options of sentencepiece
 
@@ -23,9 +25,7 @@ prepare() {
   fi
   if [ "$tokenizer" = sentencepiece ]; then vocabulary=${vocabulary:-${usual_vocabulary:-30000}}; fi
   case $tokenizer in
-    sentencepiece) bpe='"sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"' ;;
-    gpt2) bpe='"gpt2", "gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe"' ;;
-    words) bpe='"words"' ;;
+    words | sentencepiece | gpt2) ;;
     *) fail "--tokenizer: found $tokenizer; expected words, sentencepiece or gpt2" ;;
   esac
   use "${output:-data/$1-$tokenizer}" "corpus=$1" "tokenizer=$tokenizer" ${vocabulary:+"vocabulary=$vocabulary"} \
@@ -34,7 +34,7 @@ prepare() {
   [ "$tokenizer" = words ] || stage tokenizer
   stage encoded
   stage data-bin
-  finish "$1" "$tokenizer" "{\"kind\": $bpe}"
+  finish "$1" "$tokenizer" "$tokenizer"
 }
 
 make_text() {

@@ -22,12 +22,9 @@ def learn(text: str, vocabulary: str, model: str, *options: str) -> None:
     """
     import sentencepiece
 
-    given = {
-        "character_coverage": 1.0,
-        "normalization_rule_name": "identity",
-        "max_sentence_length": 1
-        << 30,  # its greatest; by default, it leaves out lines above 4,192 bytes
-    }
+    given = {"character_coverage": 1.0, "normalization_rule_name": "identity"}
+    # its greatest; by default, it leaves out lines above 4,192 bytes
+    given["max_sentence_length"] = 1 << 30
     for option in options:
         key, given[key] = option.split("=")
     with open(text, encoding="utf-8", newline="\n") as lines, open(model, "wb") as writer:

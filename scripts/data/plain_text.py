@@ -58,9 +58,8 @@ def main() -> None:
                 for line in READERS[kind](file):
                     print(line)
         except (UnicodeDecodeError, ValueError, AttributeError, KeyError) as error:
-            raise UserError(
-                f"{path}: unreadable ({first_line(error)}); expected {kind} in UTF-8"
-            ) from error
+            found = f"{path}: unreadable ({first_line(error)})"
+            raise UserError(f"{found}; expected {kind} in UTF-8") from error
 
 
 if __name__ == "__main__":

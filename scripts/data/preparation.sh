@@ -95,11 +95,18 @@ binarize() {
     fail "fairseq-preprocess failed: $(tail -n 1 "$log")"
 }
 
-# finish CORPUS TOKENIZER BPE: writes the manifest, whose digest tells this data from other data.
+# finish CORPUS TOKENIZER KIND: writes the manifest, with the files of this kind of sub-words, or words; its digest tells
+# this data from other data.
 finish() {
-  local digest
+  local digest files=''
+  case $3 in
+    sentencepiece) files=', "sentencepiece_model": "tokenizer/sentencepiece.model"' ;;
+    gpt2) files=', "gpt2_encoder_json": "tokenizer/encoder.json", "gpt2_vocab_bpe": "tokenizer/vocab.bpe"' ;;
+    subword_nmt) files=', "bpe_codes": "tokenizer/codes"' ;;
+  esac
   digest=$(cd "$output" && cat data-bin/*.bin data-bin/*.txt | sha256sum)
-  echo "{\"corpus\": \"$1\", \"tokenizer\": \"$2\", \"bpe\": $3, \"sha256\": \"${digest%% *}\"}" > "$output/.manifest"
+  echo "{\"corpus\": \"$1\", \"tokenizer\": \"$2\", \"bpe\": {\"kind\": \"$3\"$files}, \"sha256\": \"${digest%% *}\"}" \
+    > "$output/.manifest"
   mv "$output/.manifest" "$output/manifest.json"
   grep -ho '\[.*\] .*\(types\|tokens\).*' "$output/data-bin/preprocess.output" | sed 's/^/prepare: /'
 }

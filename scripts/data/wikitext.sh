@@ -1,6 +1,6 @@
 # Sourced by the prepare.sh of a WikiText corpus, which says where it is and what the digests of its files are.
 # shellcheck disable=SC2154 # variables of preparation.sh and of that prepare.sh
-. "$root/scripts/data/language_model.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/language_model.sh"
 tokenizer=${tokenizer:-$usual_tokenizer}
 hub=https://huggingface.co/datasets/Salesforce/wikitext/resolve/b08601e04326c79dfdd32d625aee71d232d685c3
 

@@ -11,6 +11,7 @@ ten minutes of a core of an AMD EPYC. What is in RUNS is not trained again.
 
 import argparse
 import collections
+import functools
 import json
 import random
 from collections.abc import Callable
@@ -74,12 +75,10 @@ def main() -> None:
     table = []
     for name in ROWS:
         matching = [row for row in rows if row["name"][0] == name]
-        cells = []
+        table.append([name])
         for title, digits in TITLES.items():
-            cells.append(
-                SeedValues(dict(enumerate(row.get(title) for row in matching))).format(digits)
-            )
-        table.append([name, *cells])
+            values = SeedValues(dict(enumerate(row.get(title) for row in matching)))
+            table[-1].append(values.format(digits))
     print(format_table(["", *TITLES], table))
     if options.json is not None:
         facts = {"command": "python -m scripts.ours.added_tokens runs/added-tokens --data DIR"}
@@ -95,11 +94,8 @@ class Texts:
 
     def __init__(self, data: Path, runs: Path) -> None:
         runs.mkdir(parents=True, exist_ok=True)
-        self.encoded: dict[tuple[Path, bool], Tensor] = {}
-        self.old, self.new = (
-            data / "wikitext-2" / "wiki.train.tokens",
-            data / "multi30k" / "train.en",
-        )
+        self.old = data / "wikitext-2" / "wiki.train.tokens"
+        self.new = data / "multi30k" / "train.en"
         self.new_test, self.old_test = data / "multi30k" / "test.en", runs / "old-test.txt"
         with (data / "wikitext-2" / "wiki.test.tokens").open(encoding="utf-8") as file:
             self.old_test.write_text("".join(file.readlines()[:250]), encoding="utf-8")
@@ -107,10 +103,8 @@ class Texts:
         bpe.train([str(self.old)], vocab_size=VOCABULARY, show_progress=False)
         self.plain, self.extended = (Tokenizer.from_str(bpe.to_str()) for _ in range(2))
         counts = collections.Counter(self.new.read_text(encoding="utf-8").split())
-        words = sorted(
-            filter(str.isalpha, counts), key=lambda word: (-self.saved(word, counts), word)
-        )
-        self.words = words[:ADDED]
+        words = filter(str.isalpha, counts)
+        self.words = sorted(words, key=lambda word: (-self.saved(word, counts), word))[:ADDED]
         # with the space before the word, as the pieces of the BPE
         added = [AddedToken(word, single_word=True, lstrip=True) for word in self.words]
         self.extended.add_tokens(added)
@@ -121,16 +115,13 @@ class Texts:
         """Sub-words that the text needs less of if the word is a token."""
         return counts[word] * (len(self.plain.encode(f" {word}").ids) - 1)
 
-    def blocks(self, path: Path, tokenizer: Tokenizer) -> Tensor:
-        """(n, BLOCK), the tokens of a text."""
-        if (key := (path, tokenizer is self.plain)) in self.encoded:
-            return self.encoded[key]
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        tokens = torch.tensor(
-            [token for line in tokenizer.encode_batch(lines) for token in line.ids]
-        )
-        self.encoded[key] = tokens[: len(tokens) // BLOCK * BLOCK].view(-1, BLOCK)
-        return self.encoded[key]
+
+@functools.cache
+def read_blocks(path: Path, tokenizer: Tokenizer) -> Tensor:
+    """(n, BLOCK), the tokens of a text."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    tokens = [token for line in tokenizer.encode_batch(lines) for token in line.ids]
+    return torch.tensor(tokens[: len(tokens) // BLOCK * BLOCK]).view(-1, BLOCK)
 
 
 def train_and_measure(
@@ -154,7 +145,7 @@ def train_and_measure(
         special = {"bos_token_id": None, "eos_token_id": None}
         config = GPT2Config(vocab_size=texts.plain.get_vocab_size(), **sizes, **special)
         model = GPT2LMHeadModel(config)
-        train(model, texts.blocks(texts.old, texts.plain), UPDATES, RATE, 0.999)
+        train(model, read_blocks(texts.old, texts.plain), UPDATES, RATE, 0.999)
         save(model, texts.plain, before)
     set_seed(seed)
     model = GPT2LMHeadModel.from_pretrained(before)
@@ -166,14 +157,13 @@ def train_and_measure(
         for word in texts.words:
             rows = weight[texts.plain.encode(f" {word}").ids]
             weight[tokenizer.token_to_id(word)] = rows.mean(0)
-    blocks = texts.blocks(texts.new, tokenizer)
+    blocks = read_blocks(texts.new, tokenizer)
     if bias:
         add_log_unigram(model, torch.bincount(blocks.flatten(), minlength=len(weight)))
     if old:
-        others = texts.blocks(texts.old, tokenizer)
-        blocks = torch.cat(
-            [blocks, others[torch.randperm(len(others))[: round(old * len(blocks))]]]
-        )
+        others = read_blocks(texts.old, tokenizer)
+        chosen = torch.randperm(len(others))[: round(old * len(blocks))]
+        blocks = torch.cat([blocks, others[chosen]])
     end = None
     if window:
         gating = AggGating(len(weight), rare_fraction=0.3, window=window)
@@ -183,16 +173,13 @@ def train_and_measure(
     save(model, tokenizer, folder)
     groups = {"tokens": texts.listed} if added else {"occurrences_in": texts.new_test}
     models = open_models([folder], ["model"])
-    measured = []
-    for text in (texts.new_test, texts.old_test):
+    measured = {}
+    for title, text in (("new text", texts.new_test), ("old text", texts.old_test)):
         found = perplexity(models, PlainText(text, tokens_per_sample=BLOCK), **groups)
-        measured.append(found["model"])
-    new, former = measured
-    values = {
-        "new text": new["perplexity_per"]["word"],
-        "old text": former["perplexity_per"]["word"],
-    }
+        measured[title] = found["model"]
+    values = {title: found["perplexity_per"]["word"] for title, found in measured.items()}
     if added:
+        new = measured["new text"]
         values |= {"added tokens": new["perplexity"]["listed"]}
         values |= {"E/O": new["expected_over_observed"]["listed"]}
         values |= {"cosine": new["mean_cosine"]["listed"]}
@@ -210,9 +197,9 @@ def train(
         optimizer, lambda step: min((step + 1) / warmup, 1 - 0.9 * step / max(updates, 1))
     )
     model.train()
-    order = [
-        number for _ in range(-(-updates * BATCH // len(blocks))) for number in shuffled(blocks)
-    ]
+    order: list[int] = []
+    while len(order) < updates * BATCH:
+        order += random.sample(range(len(blocks)), len(blocks))
     for update in range(updates):
         batch = blocks[order[update * BATCH : (update + 1) * BATCH]]
         model(input_ids=batch, labels=batch).loss.backward()
@@ -222,11 +209,6 @@ def train(
         schedule.step()
         if end is not None:
             end()
-
-
-def shuffled(blocks: Tensor) -> list[int]:
-    """The numbers of the blocks in random order."""
-    return random.sample(range(len(blocks)), len(blocks))
 
 
 def save(model: GPT2LMHeadModel, tokenizer: Tokenizer, folder: Path) -> None:

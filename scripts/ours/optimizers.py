@@ -34,7 +34,7 @@ from agg_fairseq.plots import style
 from agg_fairseq.result import Result
 
 from .pushes_and_pulls import BATCHES, movements, push_and_pull, ratio
-from .rule import BLOCK, UNITS, UNKNOWN, WARMUP, Model, blocks, shuffled_batches, tokens
+from .rule import BLOCK, UNITS, WARMUP, Blocks, Model, read_text, shuffled_batches
 
 TOKENS_PER_UPDATE, RATE = 256, 0.01
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -49,12 +49,8 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "schedule-free": ("pytorch_optimizer.ScheduleFreeAdamW", {"betas": (0.9, 0.999)}),
 }
 """Optimizers of W: their classes and options, without weight decay."""
-COLUMNS = {
-    **COMPARED,
-    **CALIBRATED,
-    "perplexity": ("rare", "total"),
-    "pushes_over_pulls": ("rare",),
-}
+COLUMNS = COMPARED | CALIBRATED
+COLUMNS |= {"perplexity": ("rare", "total"), "pushes_over_pulls": ("rare",)}
 KINDS = ("attention", "feed-forward", "vectors")
 FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
 
@@ -127,7 +123,7 @@ def pushes_over_pulls(
 
 
 @torch.no_grad()
-def statistics(model: Model, data: tuple[Tensor, Tensor], groups: Any) -> NextTokenStatistics:
+def statistics(model: Model, data: Blocks, groups: Any) -> NextTokenStatistics:
     """Of blocks of inputs and targets."""
     measured = NextTokenStatistics(groups, keep_positions=True)
     for inputs, targets in zip(*(part.split(4) for part in data), strict=True):
@@ -141,11 +137,9 @@ def train(
 ) -> dict[str, Any]:
     """Trains and measures a model, which is its last checkpoint: the row of a `Result`, with the
     validation perplexity as `valid`."""
-    train_ids, valid_ids, test_ids = tokens(text)
-    counts = torch.bincount(train_ids, minlength=UNKNOWN + 1)
+    counts, (inputs, targets), *others = read_text(text)
     torch.manual_seed(seed)
     model = Model(len(counts), 0.0, units)
-    inputs, targets = blocks(train_ids)
     per_update = TOKENS_PER_UPDATE // BLOCK
     updates = math.ceil(len(inputs) / per_update)
 
@@ -170,8 +164,7 @@ def train(
 
     groups = frequency_groups(counts)
     model.eval()
-    valid = statistics(model, blocks(valid_ids, 13_000 // BLOCK), groups)
-    test = statistics(model, blocks(test_ids, 40_000 // BLOCK), groups)
+    valid, test = (statistics(model, part, groups) for part in others)
     calibrated = test.calibrated(valid.fit_offsets())
     model.train()
     batches = [(inputs[batch], targets[batch]) for batch in itertools.islice(order, BATCHES)]

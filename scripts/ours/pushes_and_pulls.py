@@ -89,13 +89,9 @@ def ratio(sums: Tensor) -> float | None:
 def measure(checkpoint: Checkpoint, data: str) -> tuple[Tensor, float, float]:
     """The sums (4, V) of `movements`, β₂ of W, and the mean number of targets of a batch."""
     sections = ("criterion", "optimizer", "dataset", "optimization")
-    options = [checkpoint.options(section) for section in sections]
-    criterion, optimizer, dataset, optimization = options
-    loss, adam, others = (
-        criterion.get("_name"),
-        optimizer.get("_name"),
-        [*filter(criterion.get, OTHER_LOSSES)],
-    )
+    criterion, optimizer, dataset, optimization = map(checkpoint.options, sections)
+    loss, adam = criterion.get("_name"), optimizer.get("_name")
+    others = [*filter(criterion.get, OTHER_LOSSES)]
     if loss not in ("mle", "cross_entropy") or adam not in ("adam", "embedding_adam") or others:
         expected = "mle or cross_entropy, and adam or embedding_adam"
         found = ", ".join(map(str, (loss, adam, *others)))

@@ -36,10 +36,9 @@ DATA = Path(os.environ.get("DATA", "data"))
 FILES = {"de": "multi30k/{}.de", "en": "multi30k/{}.en", "wt2": "wikitext-2/wiki.{}.tokens"}
 BLOCK, UNITS, WARMUP = 64, 64, 100
 UNKNOWN = 1  # the row of <unk>; row 0 is </s>
-DEFAULTS = {
-    **{"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98},
-    **{"seed": 1, "method": "mle", "dropout": 0.0, "decay": 0.01},
-}
+DEFAULTS = {"T": 256, "epochs": 3, "lr": 0.01, "beta2": 0.98}
+DEFAULTS |= {"seed": 1, "method": "mle", "dropout": 0.0, "decay": 0.01}
+Blocks = tuple[Tensor, Tensor]  # inputs and targets (blocks, 64)
 # the fewest occurrences of each bin but the first, which has none
 BINS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
@@ -61,8 +60,9 @@ def lines(name: str) -> list[list[str]]:
     return [list(filter(str.strip, text)) for text in texts]
 
 
-def tokens(text: str) -> list[Tensor]:
-    """The ids of each split. Without an option, a dictionary has all words of the training part."""
+def read_text(text: str) -> tuple[Tensor, Blocks, Blocks, Blocks]:
+    """Counts (V,) in the training part, and the blocks of each part. Without an option, a
+    dictionary has all words of the training part."""
     text, _, option = text.partition(":")
     name, _, part = text.partition("/") if not Path(text).exists() else (text, "", "1")
     texts, step = lines(name), int(part or 1)
@@ -77,11 +77,11 @@ def tokens(text: str) -> list[Tensor]:
         bpe = ByteLevelBPETokenizer(add_prefix_space=True)
         bpe.train_from_iterator(texts[0], int(option[3:]), min_frequency=0, show_progress=False)
         cut = lambda line: bpe.encode(line).tokens  # noqa: E731
-    counts = collections.Counter(itertools.chain.from_iterable(map(cut, texts[0])))
+    found = collections.Counter(itertools.chain.from_iterable(map(cut, texts[0])))
     least = int(option[3:]) if option.startswith("unk") else 1
     ids: dict[str, int] = {}
-    for word in sorted(counts, key=lambda word: (-counts[word], word)):
-        if counts[word] >= least and word != "<unk>":
+    for word in sorted(found, key=lambda word: (-found[word], word)):
+        if found[word] >= least and word != "<unk>":
             ids[word] = len(ids) + UNKNOWN + 1
     streams = []
     for split_lines in texts:
@@ -89,11 +89,12 @@ def tokens(text: str) -> list[Tensor]:
         for line in split_lines:
             stream += [*(ids.get(word, UNKNOWN) for word in cut(line)), 0]
         streams.append(torch.tensor(stream))
-    return streams
+    counts = torch.bincount(streams[0], minlength=UNKNOWN + 1)
+    return counts, *map(blocks, streams, (None, 13_000 // BLOCK, 40_000 // BLOCK))
 
 
-def blocks(stream: Tensor, at_most: int | None = None) -> tuple[Tensor, Tensor]:
-    """Inputs and targets (blocks, 64): a block sees the last token before it, and no other."""
+def blocks(stream: Tensor, at_most: int | None) -> Blocks:
+    """A block sees the last token before it, and no other."""
     size = len(stream) // BLOCK * BLOCK
     inputs = torch.cat([torch.zeros(1, dtype=torch.long), stream[: size - 1]])
     return inputs.view(-1, BLOCK)[:at_most], stream[:size].view(-1, BLOCK)[:at_most]
@@ -131,21 +132,19 @@ class Model(nn.Module):
 
 
 class OutputLayer:
-    """A method: what its loss and its probabilities are with the output embedding W."""
+    """The loss and the probabilities of a method (mle, agg, agps, f2 or bias) with the output
+    embedding W; an epoch is a number of updates."""
 
     def __init__(self, method: str, weight: Tensor, counts: Tensor, epoch: int) -> None:
-        """Method is mle, agg, agps, f2 or bias; `epoch` is a number of updates."""
         self.weight, self.bias, self.factorized = weight, None, None
-        vocabulary = len(counts)
-        self.gating = Gating(vocabulary)
-        special = torch.arange(vocabulary) == 0  # <unk> is gated like any other rare token
+        size = len(counts)
+        self.gating = Gating(size)
+        special = torch.arange(size) == 0  # <unk> is gated like any other rare token
         if method == "agg":
-            self.gating = AggGating(vocabulary, rare_fraction=0.3, window=epoch, excluded=special)
+            self.gating = AggGating(size, rare_fraction=0.3, window=epoch, excluded=special)
         elif method == "agps":
-            rank = round(0.7 * vocabulary)
-            self.gating = AgpsGating(
-                vocabulary, rare_rank=rank, counts=counts, excluded=special, mu1=20, mu2=2
-            )
+            given = {"rare_rank": round(0.7 * size), "mu1": 20, "mu2": 2}
+            self.gating = AgpsGating(size, counts=counts, excluded=special, **given)
         elif method == "f2":
             self.factorized = FactorizedSoftmax(UNITS, mefmax(counts), weight)
         elif method == "bias":
@@ -167,7 +166,7 @@ class OutputLayer:
 
 @torch.no_grad()
 def evaluate(
-    model: Model, layer: OutputLayer, data: tuple[Tensor, Tensor], token_bins: Tensor
+    model: Model, layer: OutputLayer, data: Blocks, token_bins: Tensor
 ) -> dict[str, list[float]]:
     """Number of targets and the sum of their −log P in nats, by occurrences in the training part."""
     inputs, targets = data
@@ -191,11 +190,9 @@ def shuffled_batches(size: int, per_update: int, seed: int) -> Iterator[Tensor]:
 
 def train(text: str, options: dict) -> dict:
     """Trains a model; the best of its checkpoints by validation is measured on the test part."""
-    train_ids, valid_ids, test_ids = tokens(text)
-    counts = torch.bincount(train_ids, minlength=UNKNOWN + 1)
+    counts, (inputs, targets), valid, test = read_text(text)
     torch.manual_seed(options["seed"])
     model = Model(len(counts), options["dropout"])
-    inputs, targets = blocks(train_ids)
     per_update = options["T"] // BLOCK
     epoch = math.ceil(len(inputs) / per_update)
     updates = round(epoch * options["epochs"])
@@ -211,7 +208,6 @@ def train(text: str, options: dict) -> dict:
     optimizer = torch.optim.AdamW(groups, rate, (0.9, beta2), weight_decay=0.01, fused=True)
 
     token_bins = torch.bucketize(counts, torch.tensor(BINS), right=True)
-    valid, test = blocks(valid_ids, 13_000 // BLOCK), blocks(test_ids, 40_000 // BLOCK)
     checks = {round(updates * n / 6) for n in range(1, 7)}
     checks |= {epoch * n for n in range(1, int(options["epochs"]) + 1)}
     best, best_update, kept = math.inf, 0, []

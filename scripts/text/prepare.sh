@@ -4,9 +4,7 @@
 # Prepares a text for fairseq-train: without --from the documentation that is bundled with every Python, which is the
 # corpus of the demo. It is cut into sub-words by sentencepiece (default: 8000).
 #   --from DIR      a folder with train, valid and test, plain text in UTF-8
-help=$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh
-. "$(dirname -- "${BASH_SOURCE[0]}")/../data/preparation.sh"
-. "$root/scripts/data/language_model.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../data/language_model.sh"
 tokenizer=${tokenizer:-sentencepiece} usual_vocabulary=8000
 
 read_text() {

@@ -12,28 +12,24 @@ validation split.
 """
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from agg_fairseq.checkpoints import Checkpoint
+from agg_fairseq.checkpoints import EmbeddingSource, open_models
 from agg_fairseq.evaluation.inputs import load_vocabulary
 from agg_fairseq.fairseq_plugin.models.from_checkpoint import build_model
-from agg_fairseq.names import unique_names
 from agg_fairseq.result import format_table
 
 COLUMNS = ("", "rare w·h < 0 (%)", "mean rare w·h", "mean frequent w·h", "margin")
 
 
 @torch.no_grad()
-def hidden_states(checkpoint: Checkpoint, data: str) -> Tensor:
+def hidden_states(checkpoint: EmbeddingSource, data: str) -> Tensor:
     """h (N, D) of target positions, evenly taken from the validation split: 16 D or more, or all."""
-    model: Any
-    model, task = build_model(checkpoint, data, {})
+    model, task = build_model(checkpoint, data)
     task.load_dataset("valid")
     states = []
     for sample in task.get_batch_iterator(task.dataset("valid"), max_tokens=2048).next_epoch_itr():
@@ -57,19 +53,18 @@ def margin(states: Tensor) -> float:
 
 def main(data: str, paths: list[str]) -> None:
     """Prints the table."""
-    models = dict(zip(unique_names([*map(Path, paths)], None), map(Checkpoint, paths), strict=True))
+    models = open_models(paths)
     vocabulary = load_vocabulary(models, data)
     groups = vocabulary.groups("types")
     lines = []
     for name, model in models.items():
-        states, weight = hidden_states(model, data), model.output_embedding.weight.float()
+        states, weight = hidden_states(model, data), model.output_embedding.weight
         rare, frequent = (states @ weight[groups.members(k)].T for k in ("rare", "frequent"))
         negative = 100 * (rare < 0).float().mean()
         numbers = (negative, rare.mean(), frequent.mean(), margin(states))
         lines.append([name, *(f"{number:.3g}" for number in numbers)])
     print(format_table(COLUMNS, lines))
     counts = vocabulary.counts
-    assert counts is not None  # of `data`
     shares = counts[counts > 0] / counts.sum()
     print(f"Types below 1e-4: {(shares < 1e-4).float().mean():.0%}")
 

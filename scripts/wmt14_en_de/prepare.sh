@@ -129,8 +129,8 @@ case $validation in
   *) fail "--validation: found $validation; expected given or train" ;;
 esac
 case $tokenizer in
-  moses) bpe='"subword_nmt", "bpe_codes": "tokenizer/codes"' ;;
-  sentencepiece) bpe='"sentencepiece", "sentencepiece_model": "tokenizer/sentencepiece.model"' ;;
+  moses) kind=subword_nmt ;;
+  sentencepiece) kind=sentencepiece ;;
   *) fail "--tokenizer: found $tokenizer; expected moses or sentencepiece" ;;
 esac
 settings=("tokenizer=$tokenizer" "validation=$validation" "vocabulary=$vocabulary")
@@ -150,7 +150,7 @@ if [ -z "$from" ] && [ ! -d "$output/plain" ]; then files=$(each_archive echo | 
 stage plain
 if [ "$tokenizer" = moses ]; then stage tokenized; fi
 for name in tokenizer text reference data-bin; do stage "$name"; done
-finish "$corpus" "$tokenizer" "{\"kind\": $bpe}"
+finish "$corpus" "$tokenizer" "$kind"
 entries=$(($(wc -l < "$output/data-bin/dict.$source.txt") + 4))
 say "$entries entries in the dictionary; $(wc -l < "$output/text/train.$source") of $(wc -l < "$output/plain/train.$source") pairs kept"
 if [ "$official$validation$tokenizer$vocabulary" = truetrainmoses37000 ] && [ "$entries" != 40624 ]; then

@@ -15,7 +15,7 @@ stage second
 mkdir "$output/data-bin"
 touch "$output/data-bin"/{a.bin,dict.txt}
 echo "[] tokens" > "$output/data-bin/preprocess.output"
-finish corpus words '{}'
+finish corpus words words
 """
 
 
