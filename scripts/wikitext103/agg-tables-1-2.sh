@@ -15,16 +15,15 @@ case $SIZE in
 esac
 
 corpus data/wikitext103-gpt2 wikitext103/prepare.sh --tokenizer gpt2
-train wikitext103/mle study-mle size=$(size agg-study)
-train wikitext103/freeze study-freeze size=$(size agg-study)
-for parts in bc b c; do
-  train wikitext103/freeze study-freeze-$parts size=$(size agg-study) criterion.freeze_parts=$parts
-done
+config=wikitext103/freeze shared=size=$(size agg-study)
+train wikitext103/mle study-mle $shared
+variant study-freeze
+for parts in bc b c; do variant study-freeze-$parts criterion.freeze_parts=$parts; done
 eval_lm $block $context ppl.json
 table agg-tables-1-2
 
 rows=''
-train wikitext103/mle early size=$(size agg-study) checkpoint.save_interval_updates=${after[0]} \
+train wikitext103/mle early $shared checkpoint.save_interval_updates=${after[0]} \
   checkpoint.keep_interval_updates=-1 optimization.max_update=${after[3]}
 finish # so that its checkpoints are there to be listed
 for row in $rows; do
@@ -33,8 +32,6 @@ done
 
 rows=''
 for updates in "${until[@]}"; do
-  train wikitext103/freeze-until until-$updates size=$(size agg-study) criterion.freeze_until=$updates
+  train wikitext103/freeze-until until-$updates $shared criterion.freeze_until=$updates
 done
-if [ -n "$rows" ]; then
-  plot isotropy $(folders) --data $data/data-bin agg-figure-2
-fi
+if [ -n "$rows" ]; then plot isotropy $(folders) --data $data/data-bin agg-figure-2; fi

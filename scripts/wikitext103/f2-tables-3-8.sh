@@ -18,12 +18,13 @@ if [ -n "${LYRICS:-}" ]; then
 fi
 
 corpus data/wikitext103-sentencepiece wikitext103/prepare.sh --tokenizer sentencepiece $pieces
-train wikitext103/mle f2-mle size=$size
-train wikitext103/f2 f2 size=$size
-train wikitext103/f2 f2-transfer size=$size checkpoint.finetune_from_model=$RUNS/f2-mle/checkpoint_best.pt
+config=wikitext103/f2 shared=size=$size
+train wikitext103/mle f2-mle $shared
+variant f2
+variant f2-transfer checkpoint.finetune_from_model=$RUNS/f2-mle/checkpoint_best.pt
 for assignment in equal-frequency equal-token; do
   for classes in $numbers; do
-    train wikitext103/f2 f2-$assignment-$classes size=$size model.f2_assignment=$assignment model.f2_classes=$classes
+    variant f2-$assignment-$classes model.f2_assignment=$assignment model.f2_classes=$classes
   done
 done
 
