@@ -217,6 +217,13 @@ eval_lm() {
   done
 }
 
+# continue_texts ROW MODEL NAME [OPTION…]: lets a model continue texts, and measures them: NAME.jsonl and .json of the row.
+continue_texts() {
+  local texts=$RUNS/$1/$3
+  once agg-fairseq generate-lm $RUNS/$2 --data $data/data-bin "${@:4}" -o $texts.jsonl
+  once agg-fairseq text-metrics $texts.jsonl --name $1 --data $data/data-bin --json $texts.json
+}
+
 # plot KIND ARGUMENT… NAME: draws the picture NAME.png.
 plot() { once agg-fairseq plot "${@:1:$#-1}" -o "$RUNS/${*: -1}.png"; }
 

@@ -15,23 +15,18 @@ for classes in equal-frequency-4 equal-frequency-18 equal-token-4 equal-token-13
   variant $classes $f2 model.f2_assignment=${classes%-*} model.f2_classes=${classes##*-}
 done
 
-continue_texts() { # continue_texts ROW MODEL [OPTION…]
-  local run=$RUNS/$1
-  once agg-fairseq generate-lm $RUNS/$2 --data $data/data-bin "${@:3}" -o $run/texts.jsonl
-  once agg-fairseq text-metrics $run/texts.jsonl --name $1 --data $data/data-bin --json $run/texts.json
-}
 eval_lm eval.json
 for row in $rows; do
   if [ $row = mle ]; then
-    continue_texts mle mle --topk 3
-    continue_texts mle-greedy mle
+    continue_texts mle mle texts --topk 3
+    continue_texts mle-greedy mle texts
   else
-    continue_texts $row $row --topk 3 --f2-decoding sample-class
+    continue_texts $row $row texts --topk 3 --f2-decoding sample-class
   fi
   if [ $row = f2 ]; then
-    continue_texts f2-joint f2 --topk 3 --f2-decoding joint
-    continue_texts f2-greedy f2 --f2-decoding greedy-class
-    continue_texts f2-greedy-joint f2 --f2-decoding joint
+    continue_texts f2-joint f2 texts --topk 3 --f2-decoding joint
+    continue_texts f2-greedy f2 texts --f2-decoding greedy-class
+    continue_texts f2-greedy-joint f2 texts --f2-decoding joint
   fi
 done
 table f2

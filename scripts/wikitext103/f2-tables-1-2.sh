@@ -31,17 +31,12 @@ train wikitext103/f2 f2 size=$size
 
 eval_lm ppl.json
 for row in $rows; do
-  run=$RUNS/$row sampled='' greedy=''
+  sampled='' greedy=''
   if [ $row = f2 ]; then sampled="--f2-decoding sample-class" greedy="--f2-decoding greedy-class"; fi
-  once agg-fairseq generate-lm $run --data $data/data-bin $greedy -o $run/greedy.jsonl
-  for k in 3 5 10 20; do
-    once agg-fairseq generate-lm $run --data $data/data-bin --topk $k $seed $sampled -o $run/top$k.jsonl
-  done
-  once agg-fairseq generate-lm $run --data $data/data-bin --topk 3 $seed $sampled --prefixes $here/f2-table-4.txt $bpe \
-    -o $run/table-4.jsonl
-  for texts in greedy top3 top5 top10 top20; do
-    once agg-fairseq text-metrics $run/$texts.jsonl --name $row --data $data/data-bin --json $run/$texts.json
-  done
+  continue_texts $row $row greedy $greedy
+  for k in 3 5 10 20; do continue_texts $row $row top$k --topk $k $seed $sampled; done
+  once agg-fairseq generate-lm $RUNS/$row --data $data/data-bin --topk 3 $seed $sampled \
+    --prefixes $here/f2-table-4.txt $bpe -o $RUNS/$row/table-4.jsonl
 done
 table f2-table-1
 table f2-table-2
