@@ -94,7 +94,7 @@ def read_results(file):
         if isinstance(columns, list):
             values = {title: row[title] for title in columns if title in row}
         else:
-            values, result = {}, Result.from_json(content)
+            values, result = {}, Result.read(RESULTS / file)
             for measure, key in column_titles(columns):
                 title = METRICS[measure].title.format(key).strip()
                 values[title] = result.shown((*name, seed), measure, key)
