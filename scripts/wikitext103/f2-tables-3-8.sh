@@ -39,4 +39,4 @@ for row in $rows; do
   if [ $row = f2 ]; then measure f2-joint f2 --f2-decoding joint; fi
 done
 table f2-tables-3-8
-plot class-sweep $(in_folders texts.json) $(in_folders ppl.json) f2-figure-3
+case $rows in *-equal-*) plot class-sweep $(in_folders texts.json) $(in_folders ppl.json) f2-figure-3 ;; esac

@@ -19,6 +19,8 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from agg_fairseq.fairseq_plugin import output_layer as output_layers
+from agg_fairseq.fairseq_plugin.criterions import base
+from agg_fairseq.functional import TERMS
 from tests.commands import one_line
 from tests.conftest import preprocessed, zipf_text
 from tests.small_trainings import (
@@ -366,3 +368,15 @@ def test_models_and_tasks_that_are_refused(lm_data, name, base, of_layer, of_dec
         criterion(model.train(), samples[0])
 
     assert words in one_line(first_loss)
+
+
+def test_a_term_of_the_logits_is_refused_where_a_model_gives_log_probabilities(
+    lm_data, monkeypatch
+):
+    """Of which a z-loss would be 0."""
+    z_loss = TERMS[0]._replace(option="z_gamma", takes_log_probs=False)
+    (_, _, model, criterion), samples = make("mle", lm_data, LM, None, OF_DECODER["soft cap"])
+    monkeypatch.setattr(base, "TERMS", (*TERMS, z_loss))
+    criterion.training_loss.weights["z_gamma"] = 0.5
+    criterion.train().start_update(0)
+    assert "and --z-gamma 0.5" in one_line(criterion, model.train(), samples[0])

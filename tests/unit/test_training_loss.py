@@ -259,7 +259,11 @@ def test_refuses_layers(name, value, words):
         (lambda: TrainingLoss(label_smoothing=1.1), r"\[0, 1\]"),
         (lambda: Gates(RARE, W), r"g1 and rare of one shape, got \(4, 3\)"),
         (lambda: Gates(RARE.long()), "rare of torch.bool, got torch.int64"),
-        (lambda: Gates(RARE, -torch.ones(4)), r"g1 of at least 0.* got -1"),
+        (lambda: Gates(RARE, -torch.ones(4)), r"g1 of at least 0, and finite, got -1"),
+        (
+            lambda: Gates(RARE, None, torch.zeros(4) ** -0.5),
+            "g2 of at least 0, and finite, got inf",
+        ),
     ],
 )
 def test_refuses_arguments(call, words):
