@@ -68,7 +68,7 @@ class TokenClasses:
             columns += np.split(members, range(tile, len(members), tile))
         tiles = np.split(np.arange(len(columns)), np.cumsum(-(-sizes // tile))[:-1])
         return cls(
-            class_of_token,
+            class_of_token.long(),
             torch.from_numpy(order).to(device),
             torch.from_numpy(rank).to(device),
             torch.from_numpy(starts).int().to(device),

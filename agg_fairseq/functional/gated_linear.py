@@ -67,7 +67,8 @@ def gated_linear(
 
     Reference: Yu et al. (2022), "Rare Tokens Degenerate All Tokens", Eqs. 6–10 and 23.
     """
-    input, weight, bias, rows = layer_of_process(input, weight, bias, target, gates)
+    checked = None if gates is None else target
+    input, weight, bias, rows = layer_of_process(input, weight, bias, checked, gates)
     if gates is None:
         return rows.join(F.linear(input, weight, bias))
     return rows.join(_GatedLinear.apply(input, weight, bias, target, gates, rows.first))
@@ -93,20 +94,22 @@ class Rows(NamedTuple):
 
 
 def layer_of_process(
-    features: Any, weight: Any, bias: Any, target: Tensor, gates: Gates | None
+    features: Any, weight: Any, bias: Any, target: Tensor | None, gates: Gates | None
 ) -> tuple[Tensor, Tensor, Tensor | None, Rows]:
     """H (..., D), and what this process has of W (V, D) and b (V,) or None, which are DTensors where
     W is sharded; the gradients of the processes into H are then summed.
 
     ValueError for shapes, targets (...) and gates (V,) that do not fit each other, and if W is not
-    sharded by rows.
+    sharded by rows. `F.linear` checks a layer without targets.
     """
-    is_typed = features.is_floating_point() and not target.is_floating_point()
-    if not is_typed or target.shape != features.shape[:-1]:
-        found = " and ".join(f"{one.dtype} {tuple(one.shape)}" for one in (features, target))
-        raise ValueError(
-            f"expected floating-point features (..., D) and whole target of shape (...), got {found}"
-        )
+    if target is not None:
+        is_typed = features.is_floating_point() and not target.is_floating_point()
+        if not is_typed or target.shape != features.shape[:-1]:
+            found = " and ".join(f"{one.dtype} {tuple(one.shape)}" for one in (features, target))
+            raise ValueError(
+                "expected floating-point features (..., D) and whole target of shape (...), got "
+                f"{found}"
+            )
     rare, rows = None if gates is None else gates.rare, weight.shape[:1]
     for name, one in (("bias", bias), ("gates", rare)):
         if one is not None and (one.shape != rows or one.device != weight.device):

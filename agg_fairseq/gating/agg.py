@@ -1,10 +1,9 @@
 """Adaptive gradient gating (Yu et al. 2022, Sec. 4)."""
 
-from functools import partial
-
+from torch import Tensor
 from typing_extensions import Unpack
 
-from ..functional import agg_gates
+from ..functional import Gates, agg_gates
 from .window import WindowGating, WindowOptions
 
 
@@ -33,6 +32,10 @@ class AggGating(WindowGating):
         self, vocabulary: int, *, which: str = "both", **options: Unpack[WindowOptions]
     ) -> None:
         super().__init__(vocabulary, **options)
-        self.form_gates = partial(agg_gates, which=which)  # type: ignore[method-assign]
+        self.which = which
         appearances = self.counter.appearances
         self.form_gates(appearances, 1, appearances == 0)  # raises where `which` is none of these
+
+    def form_gates(self, appearances: Tensor, updates: int, rare: Tensor) -> Gates:
+        """`functional.agg_gates`."""
+        return agg_gates(appearances, updates, rare, which=self.which)

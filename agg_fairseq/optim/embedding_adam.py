@@ -85,19 +85,27 @@ class EmbeddingAdam(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+                if (gradient := parameter.grad) is not None:
+                    self.update(parameter, gradient, self.state[parameter], **group)
         return loss
 
-    def _update(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]
+    def update(
+        self,
+        parameter: torch.Tensor,
+        gradient: torch.Tensor,
+        state: dict[str, Any],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        coupled: bool,
+        **_: Any,
     ) -> None:
         """The update of one parameter, in place."""
-        lr, (beta1, beta2), coupled = group["lr"], group["betas"], group["coupled"]
         dtype = torch.promote_types(parameter.dtype, torch.float32)
         # copies, or the parameter itself
         weight, gradient = parameter.to(dtype), gradient.to(dtype)
-        state = self.state[parameter]
         if not state:
             state["step"] = 0
             state["exp_avg"] = torch.zeros_like(weight)
@@ -106,14 +114,15 @@ class EmbeddingAdam(torch.optim.Optimizer):
             # fairseq's memory-efficient fp16 restores it on the CPU
             state[name] = state[name].to(weight.device)
         state["step"] += 1
-        step, first, second = state["step"], state["exp_avg"], state["exp_avg_sq"]
+        (beta1, beta2), step = betas, state["step"]
+        first, second = state["exp_avg"], state["exp_avg_sq"]
         first.mul_(beta1).add_(gradient, alpha=1 - beta1)
         if coupled:
             second.mul_(beta2).add_(gradient.square().mean(0), alpha=1 - beta2)
         else:
             second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         step_size = lr * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-        weight.add_(weight, alpha=-group["weight_decay"] * lr)
-        weight.addcdiv_(first, second.sqrt().add_(group["eps"]), value=-step_size)
+        weight.add_(weight, alpha=-weight_decay * lr)
+        weight.addcdiv_(first, second.sqrt().add_(eps), value=-step_size)
         if weight is not parameter:
             parameter.copy_(weight)

@@ -86,14 +86,15 @@ class WindowCriterion(GatedCriterion):
             )
         try:
             counts = self.count_targets(epoch)  # of as many updates
+            counts = counts.to(self.gating.counter.appearances.device)
         except UserError as error:
             logger.info(f"{name}: what is rare is not known before the training ({error})")
             return
         if torch.distributed.is_initialized() and torch.distributed.get_rank():
             return  # the first worker says it
-        chosen, excluded, occurs = self.gating.threshold, self.gating.excluded.cpu(), counts > 0
-        rare = rare_tokens(counts, updates, **chosen, excluded=excluded) & occurs
-        alpha, fraction = chosen.values()
+        gating, occurs = self.gating, counts > 0
+        rare = rare_tokens(counts, updates, **gating.threshold, excluded=gating.excluded) & occurs
+        alpha, fraction = gating.threshold.values()
         threshold = f"rare fraction {fraction:g}" if alpha is None else f"alpha {alpha:g}"
         token_share = (rare.sum() / occurs.sum()).item()
         target_share = (counts[rare].sum() / counts.sum()).item()
