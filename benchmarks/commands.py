@@ -456,10 +456,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 ways = ROWS[name](Size(scale, Path(folder)))
                 runs = [(measured(ways.ours), measured(ways.peer)) for _ in range(options.repeats)]
             (ours, mib), (theirs, their_mib) = np.array(runs).min(0).tolist()
-            ratio, memory_ratio = (
-                ours / max(theirs, 0.01),
-                mib / max(their_mib, 1),
-            )  # ticks of 10 ms
+            ratio = ours / max(theirs, 0.01)  # ticks of 10 ms
+            memory_ratio = mib / max(their_mib, 1)
             found = {"row": name, "scale": scale, "seconds": ours, "peer_seconds": theirs}
             found |= {"ratio": ratio, "mib": mib, "peer_mib": their_mib}
             found |= {"memory_ratio": memory_ratio, "size": inspect.getdoc(ROWS[name])}

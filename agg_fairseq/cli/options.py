@@ -158,8 +158,8 @@ TOKENIZER = Function("data.subwords", "TokenizerOptions")
 
 @dataclass(frozen=True)
 class Files:
-    """Inputs that are compared side by side, and `--name`, by default a `part` of the path; without
-    a part, they are named by their paths."""
+    """Inputs of a command. With a `part`, they are compared side by side, and `--name` names them; by
+    default, that part of their paths does."""
 
     metavar: str
     help: str

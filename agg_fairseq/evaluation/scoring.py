@@ -129,9 +129,11 @@ class PlainText:
         for name, model in models.items():
             vocabulary = load_vocabulary({name: model}, None)
             same = [one for one in found.values() if one.tokens == vocabulary.tokens]
-            if self.train_text is not None and not same:
+            if same:
+                vocabulary = same[0]
+            elif self.train_text is not None:
                 vocabulary = vocabulary.recount(self.train_text)
-            found[name] = same[0] if same else vocabulary
+            found[name] = vocabulary
         return found
 
     def check(self, vocabulary: TokenizerVocabulary) -> tuple[int, int, int]:

@@ -101,9 +101,8 @@ def _hook_updates(task: Any, listener: Any) -> None:
     def optimizer_step(optimizer: Any, model: Any, update_num: int, **kwargs: Any) -> Any:
         if current is None:
             return original_optimizer_step(optimizer, model=model, update_num=update_num, **kwargs)
-        if all(
-            one.grad is None for one in model.parameters()
-        ):  # this worker ran out of memory last
+        # if this worker ran out of memory last
+        if all(one.grad is None for one in model.parameters()):
             listener.start_update(update_num)
         # all workers have seen all micro-batches; with --amp the gradient may still overflow
         listener.gating.sum_counts()

@@ -42,7 +42,7 @@ class Term(NamedTuple):
     in_bits: bool  # are its values in nats, and logged in bits per target? Else they are logged as they are
     decimals: int  # in the log
     help: str
-    # (C,); a gradient into a logit beyond 1 may overflow in float16, unless the weight is as small
+    # (C,). In float16, a gradient into a logit that is far above 1 may overflow.
     of_logits: Callable[[Tensor, Chunk, Any], Tensor] | None = None
     # Does a constant that is added to all logits of a position leave the value as it is? Only then
     # can it be that of log-probabilities, which are all that some models of fairseq give.

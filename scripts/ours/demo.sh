@@ -14,7 +14,8 @@ if [ -z "$DATA" ]; then
 else
   corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 16000
 fi
-config=demo/mle shared="dataset.max_tokens=512 optimization.max_update=1000 checkpoint.save_interval_updates=500 dataset.validate_interval=2
+config=demo/mle
+shared="dataset.max_tokens=512 optimization.max_update=1000 checkpoint.save_interval_updates=500 dataset.validate_interval=2
   dataset.required_batch_size_multiple=8"
 variant mle
 variant agg criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=120

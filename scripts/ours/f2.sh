@@ -7,7 +7,8 @@
 RUNS=${RUNS:-runs/f2-softmax} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 40000
-config=demo/mle shared="optimization.max_update=2200 checkpoint.save_interval_updates=220 dataset.required_batch_size_multiple=8"
+config=demo/mle
+shared="optimization.max_update=2200 checkpoint.save_interval_updates=220 dataset.required_batch_size_multiple=8"
 f2="model._name=transformer_lm_f2 criterion._name=f2_softmax"
 variant mle
 variant f2 $f2

@@ -6,7 +6,8 @@
 RUNS=${RUNS:-runs/large-vocabulary} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 40000
-config=cures/mle shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001 dataset.max_tokens=512"
+config=cures/mle
+shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001 dataset.max_tokens=512"
 larger="model.decoder_layers=4 model.decoder_embed_dim=256 model.decoder_input_dim=256 model.decoder_output_dim=256
   model.decoder_ffn_embed_dim=1024 optimization.lr=[0.003]"
 variant mle

@@ -7,7 +7,8 @@ RUNS=${RUNS:-runs/multi30k} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 [ -n "$DATA" ] || fail "found no DATA; expected the folder of Multi30k, task 1"
 corpus $RUNS wmt14_en_de/prepare.sh --tokenizer sentencepiece --vocabulary 6000
-config=wmt14_en_de/mle shared="size=tiny optimization.max_update=1000 lr_scheduler.warmup_updates=400 checkpoint.save_interval_updates=50
+config=wmt14_en_de/mle
+shared="size=tiny optimization.max_update=1000 lr_scheduler.warmup_updates=400 checkpoint.save_interval_updates=50
   checkpoint.keep_interval_updates=5"
 agg="criterion._name=agg criterion.agg_rare_fraction=0.3 criterion.agg_window=50" subset='model.train_subset=${dataset.train_subset}'
 variant mle

@@ -7,7 +7,8 @@
 RUNS=${RUNS:-runs/second-moments} SIZE=paper
 . "$(dirname -- "$0")/../env.sh"
 corpus $RUNS wikitext2/prepare.sh --tokenizer words --vocabulary 10000
-config=cures/mle shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001"
+config=cures/mle
+shared="optimization.max_update=4080 optimization.lr=[0.01] lr_scheduler.end_learning_rate=0.001"
 w_alone="optimizer._name=embedding_adam optimizer.embedding_beta2"
 other="common.user_dir=$here/interventions"
 variant mle

@@ -80,22 +80,25 @@ class WindowCriterion(GatedCriterion):
         if not cfg.agg_window and training < 10 * updates:
             logger.warning(
                 f"{name}: the window is one epoch of {updates:,} updates, more than a tenth of "
-                f"the training of {training:,}; one in which a rare token appears once or twice led to "
-                "a lower perplexity (docs/method.md); agg-fairseq groups tells how many updates "
-                "that takes"
+                f"the training of {training:,}; one in which a rare token appears once or twice "
+                "led to a lower perplexity (docs/method.md); agg-fairseq groups tells how many "
+                "updates that takes"
             )
         try:
             counts = self.count_targets(epoch)  # of as many updates
-            counts = counts.to(self.gating.counter.appearances.device)
         except UserError as error:
             logger.info(f"{name}: what is rare is not known before the training ({error})")
             return
         if torch.distributed.is_initialized() and torch.distributed.get_rank():
             return  # the first worker says it
-        gating, occurs = self.gating, counts > 0
+        gating = self.gating
+        counts = counts.to(gating.counter.appearances.device)
+        occurs, alpha = counts > 0, gating.threshold["alpha"]
         rare = rare_tokens(counts, updates, **gating.threshold, excluded=gating.excluded) & occurs
-        alpha, fraction = gating.threshold.values()
-        threshold = f"rare fraction {fraction:g}" if alpha is None else f"alpha {alpha:g}"
+        if alpha is None:
+            threshold = f"rare fraction {gating.threshold['rare_fraction']:g}"
+        else:
+            threshold = f"alpha {alpha:g}"
         token_share = (rare.sum() / occurs.sum()).item()
         target_share = (counts[rare].sum() / counts.sum()).item()
         said = (

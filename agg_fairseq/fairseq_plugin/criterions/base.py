@@ -354,9 +354,9 @@ class GatedCriterion(FairseqCriterion):
         return training_counts(self.task, self.cfg.train_subset, self.max_positions, epoch)
 
     def start_update(self, update_num: int) -> None:
-        """An attempt at an update begins: the same number as before says that the previous one did
-        not take place (its gradient overflowed, or memory ran out), another one that it did; a lower
-        one is that of a training that goes on with --reset-optimizer."""
+        """An attempt at an update begins. The same number as before says that the previous attempt
+        failed (its gradient overflowed, or memory ran out), any other number that it succeeded. It
+        is lower in a training that goes on with --reset-optimizer."""
         self.attempts += 1
         if self.open_update is None and self.gating.counter is not None:
             logger.info(f"{self.cfg._name}: the counts start empty at update {update_num}")
@@ -400,8 +400,8 @@ class EmbeddingStatistics:
         self._attempt = 0  # at an update, of which they are
 
     def of(self, weight: Tensor, training: bool, attempt: int) -> dict[str, Average]:
-        """The measures of W (V, D) that are defined, in training of the first micro-batch alone;
-        NaN if W is not finite."""
+        """The measures of W (V, D) that are defined, NaN if W is not finite. In training, the first
+        micro-batch of an attempt has them, and the others have none."""
         if attempt != self._attempt:
             self._attempt, self._measures = attempt, {}
         key = (training, id(weight) if isinstance(weight, nn.Parameter) else 0)
